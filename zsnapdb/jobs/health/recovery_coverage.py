@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from zsnapdb.base.domain_types import parse_gtids, server_name
@@ -85,30 +85,32 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest archived binlog that contains a transaction, in the newest history that has transactions.
+        """The newest archived binlog that contains a transaction, in the newest history of which anything is known.
 
-        If no transaction is archived, this is the newest archived binlog.
+        If this history has no transaction yet, this is its newest archived binlog.
         """
-        newest = self._newest_history
-        return newest[-1] if newest else self.archive.files[-1] if self.archive.files else None
+        history = self._newest_history or self.archive.files
+        dated = [file for file in history if file.last_commit is not None]
+        return next(reversed(dated or history), None)
 
-    @property
-    def _newest_history(self) -> list[ArchivedFile]:
-        """The archived binlogs that contain transactions, in the newest history that has transactions."""
-        dated = [file for file in self.archive.files if file.last_commit is not None]
-        histories = {file.incarnation for file in dated}
-        newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
-        return [file for file in dated if file.incarnation == newest]
+    @functools.cached_property
+    def _newest_history(self) -> tuple[ArchivedFile, ...]:
+        """The archived binlogs of the newest history that has a transaction or a proven record of completeness.
+
+        A rewound server has no transaction yet, but the archiver records that its new history is complete.
+        """
+        histories = (self.archive.of(one.id) for one in reversed(self.archive.incarnations))
+        return next((files for files in histories if list(self._proven_times(files))), ())
+
+    def _proven_times(self, files: tuple[ArchivedFile, ...]) -> Iterator[int]:
+        """Yield the times of last commits in the files of one history, and the time until which they are complete."""
+        times = (*(file.last_commit for file in files), complete_until(files, NEWEST, self.archive.state.complete))
+        yield from (time for time in times if time is not None)
 
     @property
     def complete_until(self) -> int | None:
         """The time up to which the newest history is archived (microseconds UTC): the last commit, or a later time."""
-        last = self.last
-        if last is None:
-            return None
-        recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
-        times = [*(file.last_commit for file in self._newest_history), recorded]
-        return newest_not_ahead((time for time in times if time is not None), self.archive.state.read_at)
+        return newest_not_ahead(self._proven_times(self._newest_history), self.archive.state.read_at)
 
     @property
     def newest_point(self) -> int | None:

@@ -222,7 +222,8 @@ def to_file(
                 no_history=_no_history((table,), tools, None),
                 rows_only=False,
             )
-            notes = ("triggers: they would act on the server that loads the dump",)
+            triggers = schema_catalogue.triggers_of(session, original.schema, table.name)
+            notes = tuple(f"trigger {name}: it would act on the server that loads the dump" for name in triggers)
         singles = schema_catalogue.single_columns(session, original.schema)
         digits = lost_digits(each for each in singles if original.table in (None, each.table))
     write_file(isolated, tools, dump, path, timeout)

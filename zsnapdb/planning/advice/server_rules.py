@@ -373,20 +373,25 @@ MEMORY_RULES = (
 )
 
 
+_ALL_NEED = ("server program", "plugins")
 _NEEDS = {
     "undo": ("recovery-account",),
-    "rescue into the server": ("recovery-account", "plugins"),
-    "rewind": ("rewind-control", "plugins"),
-    "drill": ("server program", "drill", "plugins"),
-    "clone": ("server program", "plugins"),
+    "rescue into the server": ("recovery-account",),
+    "rewind": ("rewind-control",),
+    "drill": ("drill",),
+    "clone": (),
 }
-"""For each emergency command, the findings that show why zsnapdb would refuse it, or why it needs more arguments."""
+"""For each emergency command, the findings that show why zsnapdb would refuse it, or why it needs more arguments.
+
+Each command also needs `_ALL_NEED`, because it starts a server on restored or cloned data. `undo --apply` does so to
+test the undo.
+"""
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
     """Return a finding that lists the usable emergency commands, and the reasons against the unusable ones."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
-    missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
+    missing = {name: [what for what in (*needs, *_ALL_NEED) if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"
     why_not = "; ".join(f"{name}: see {why[0]}" for name, why in missing.items() if why)
     return ok("bad day", f"possible as it is: {text}{f'; {why_not}' if why_not else ''}")

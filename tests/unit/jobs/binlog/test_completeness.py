@@ -16,6 +16,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import NotFound, RepositoryError, ServerError
 from zsnapdb.jobs.binlog import archiver as archiving
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
+from zsnapdb.jobs.repository.protection_status import ProtectionStatus
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.archive_times import CommitHorizon
 from zsnapdb.planning.restore.steps import Replay
@@ -291,6 +292,35 @@ def test_after_a_reset_the_recorded_time_counts_for_the_old_history_alone(protec
         f"binlog.{number:06d}" for number in (1, 2, 3)
     ]
     assert protected.status().window.unprotected is not None
+
+
+def incarnation(status: ProtectionStatus) -> str:
+    assert status.last is not None
+    return status.last.incarnation
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_status_of_a_rewound_server_is_about_its_new_history(protected: ProtectedServer, commits: int) -> None:
+    """A quiet server commits nothing after a rewind, but its archive still leads to the present."""
+    server = protected.server
+    server.rotate()
+    state = server.saved()
+    server.commit(2)
+    quiet(protected, 5)
+    old = incarnation(protected.status())
+    server.set_back(state)
+    server.clock += 100
+    server.look()
+    assert incarnation(protected.status()) == old, "nothing is known of the new history yet"
+    server.commit(commits)
+    quiet(protected, 30)
+    status, until = protected.status(), (server.clock + 30) * SECOND
+    assert status.complete_until == until
+    # Without GTIDs, nothing proves that the new history continues the backup.
+    assert (status.window.ranges[-1].end == until) is server.has_gtids
+    assert incarnation(status) != old
+    assert status.last_commit == (server.clock * SECOND if commits else None)
+    assert ("no transaction yet" in StatusView(status).text()) is not bool(commits)
 
 
 def test_a_new_incarnation_is_recorded_in_its_second_round(server: Server, recorder: CompletenessRecorder) -> None:

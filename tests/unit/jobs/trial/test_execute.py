@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pydantic import SecretStr
@@ -15,8 +16,11 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import DamagedBackupError, PreflightError
 from zsnapdb.jobs.trial import drill, rescue, table_delivery
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
-from zsnapdb.jobs.trial.server_checks import CheckOutcome
+from zsnapdb.jobs.trial.server_checks import CheckOutcome, IsolatedServer
+from zsnapdb.jobs.trial.table_delivery import DumpPrograms
+from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.planning.backup.fitness import unfit
+from zsnapdb.planning.schema_content import CatalogueTable, TableType
 from zsnapdb.planning.sql_quoting import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.report.trial import DrillPlanView
@@ -124,6 +128,22 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     assert all(plan is shown.restore for plan in host.executed)
     assert host.received == [BACKUPS[0]]
     assert host.plans_made == 1
+
+
+@pytest.mark.parametrize("triggers", [(), ("audit",), ("audit", "stock")])
+def test_dump_of_table_reports_exactly_its_triggers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, triggers: tuple[str, ...]
+) -> None:
+    table = CatalogueTable("shop", "items", TableType.BASE, "InnoDB", "", 1)
+    monkeypatch.setattr(schema_catalogue, "find_table", lambda *words: table)
+    monkeypatch.setattr(schema_catalogue, "triggers_of", lambda *words: triggers)
+    monkeypatch.setattr(schema_catalogue, "single_columns", lambda *words: ())
+    monkeypatch.setattr(table_delivery, "write_file", lambda *words: None)
+    isolated = cast("IsolatedServer", SimpleNamespace(session=lambda: contextlib.nullcontext(SimpleNamespace())))
+    tools = cast("DumpPrograms", SimpleNamespace())
+    name = TableName("shop", "items")
+    delivered = table_delivery.to_file(isolated, tools, name, tmp_path / "items.sql", 60.0)
+    assert [note.partition(":")[0] for note in delivered.left_out] == [f"trigger {each}" for each in triggers]
 
 
 def test_a_drill_that_meets_a_damaged_chunk_makes_that_backup_known_as_damaged(

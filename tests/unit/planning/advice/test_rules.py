@@ -29,7 +29,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
 from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, LocalRepository, MemoryFacts, TableFacts
 from zsnapdb.planning.advice.server_rules import possible
-from zsnapdb.planning.backup.fitness import BlockSizes, Severity
+from zsnapdb.planning.backup.fitness import BlockSizes, Severity, warning
 
 SINGLE = (DeviceFacts("/dev/sda", "data", "", "ONLINE"),)
 DEGRADED = tuple(replace(device, health="FAULTED") for device in GOOD_POOL.devices[:1]) + GOOD_POOL.devices[1:]
@@ -51,6 +51,14 @@ def test_what_is_possible_on_a_bad_day_is_said_with_the_finding_that_says_why_no
     assert possible(judge_advice(GOOD, ())).detail.endswith("undo, rescue into the server, rewind, drill, clone")
     said = possible(judge_advice(with_recovery(no_control="no unit"), ())).detail
     assert said.endswith("possible as it is: undo, rescue into the server, drill, clone; rewind: see rewind-control")
+
+
+@pytest.mark.parametrize("what", ["server program", "plugins"])
+def test_no_emergency_command_is_possible_without_a_fitting_server(what: str) -> None:
+    """Each of them starts a server on restored or cloned data."""
+    said = possible([*judge_advice(GOOD, ()), warning(what, "none fits")]).detail
+    commands = ("undo", "rescue into the server", "rewind", "drill", "clone")
+    assert said == f"possible as it is: nothing; {'; '.join(f'{command}: see {what}' for command in commands)}"
 
 
 PLANTED: dict[str, list[AdviceFacts]] = {
