@@ -162,10 +162,7 @@ def test_remove_of_received_set_waits_for_its_clones(pool: ClonePool) -> None:
     source = daily(7)
     pool.things["tank/zsnapdb/received"] = Thing()
     prepare(pool, source, "daily", "tank/zsnapdb/received")
-    settings, main = (
-        Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME)),
-        instance(),
-    )
+    settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
     with locks.using_received("main"), pytest.raises(BusyError, match="is being made"):
         remove_forms(settings, instance(), "daily")
     assert "tank/zsnapdb/received/daily" in pool.things
