@@ -204,7 +204,7 @@ class PreparedDocument(Document):
 
 
 class RemovedFormsDocument(Document):
-    """Prepared snapshot sets that are removed, or would be removed (if `done` is false)."""
+    """Prepared or received sets that are removed, or would be removed (if `done` is false)."""
 
     removed: Annotated[tuple[str, ...], At("forms", each("anchor"))]
     done: Annotated[bool, At("is_done")]

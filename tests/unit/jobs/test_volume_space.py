@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import CommandError
+from zsnapdb.base.errors import CommandError, ServerError
+from zsnapdb.jobs.backup.server_source import open_server
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.health.volume_space import find_full_volume
+from zsnapdb.jobs.binlog import archive_run, purge
+from zsnapdb.jobs.host.volume_space import find_full_volume
 from zsnapdb.jobs.record.server_unit_record import ServiceRecord
+from zsnapdb.mysql.session import Session
 from zsnapdb.planning.server_space import START_BYTES
 from zsnapdb.zfs import datasets, mounts
 from zsnapdb.zfs.datasets import Property
@@ -85,3 +89,27 @@ def test_full_volume_is_found_if_the_server_uses_it(
     if volume is not None:
         assert volume.dataset == next(entry.source for entry in MOUNTS if entry.path == full)
         assert ("tank/hoard (6.8 KiB)" in volume.describe()) == has_zfs
+
+
+@pytest.mark.parametrize("free", [0, START_BYTES])
+@pytest.mark.parametrize(
+    "connects",
+    [lambda instance: open_server(instance).__enter__(), purge.plan_now, archive_run.archive_once],
+    ids=["backup", "binlog purge", "binlog archive"],
+)
+def test_unreachable_server_is_explained_if_its_volume_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connects: Callable[[Instance], object], free: int
+) -> None:
+    def session(*_: object, **__: object) -> None:
+        raise ServerError("connecting on zsnapdb@/run/mysqld.sock: no socket (2002)", hint="is the server running")
+
+    monkeypatch.setattr(Session, "open", session)
+    monkeypatch.setattr(mounts, "mounted", lambda: MOUNTS)
+    used = dict.fromkeys(("usedbydataset", "available"), Property("0", "-"))
+    monkeypatch.setattr(datasets, "children", lambda *_: {"tank": used})
+    instance = instance_of(tmp_path, is_configured=True, datadir=None)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1))
+    with pytest.raises(ServerError, match=r"no socket \(2002\)") as refusal:
+        connects(instance)
+    says = [part in str(refusal.value) for part in ("the pool tank has 0 B free", "hint: free space", "is the server")]
+    assert says == ([True, True, False] if free == 0 else [False, False, True])

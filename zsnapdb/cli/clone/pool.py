@@ -53,7 +53,7 @@ def prepare(
     ] = "latest",
     mask: Annotated[bool, flag("--mask", "Mask it even if the instance does not require masking.")] = False,
     removes: Annotated[
-        bool, flag("--remove", "Remove the prepared forms of that set; forms with clones stay.")
+        bool, flag("--remove", "Remove the prepared sets of that set, else the received set, if they have no clones.")
     ] = False,
     accepts_older: options.AcceptOlder = False,
     once: options.Once = None,

@@ -42,7 +42,7 @@ from zsnapdb.planning import creation_order
 from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.repository import local_snapshot_sets, retention
 from zsnapdb.planning.repository.host_backup_record import BackupRecord
-from zsnapdb.planning.repository.local_snapshot_sets import LocalSet
+from zsnapdb.planning.repository.local_snapshot_sets import LocalSet, describe_user
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.repository.manifest import Manifest, VolumePart, decode
 from zsnapdb.stream.chunks import Codec
@@ -277,7 +277,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         before = facts[backup_id][1] if backup_id in facts else ""
         facts[backup_id] = (state, position if position != datasets.UNSET else before)
         used[backup_id] += use.used
-        users[backup_id] += [f"clone {clone}" for clone in use.clones]
+        users[backup_id] += [describe_user(clone, instance.name) for clone in use.clones]
         if use.holds:
             users[backup_id] += [f"hold {tag} on {name}" for tag in holds.hold_tags(name) if tag != holds.HOLD_TAG]
     return [
@@ -287,7 +287,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
             dict(sorted(names.items())),
             facts[backup_id][1],
             used[backup_id],
-            tuple(users[backup_id]),
+            tuple(dict.fromkeys(users[backup_id])),
             set(names) == set(instance.volumes),
         )
         for backup_id, names in members.items()

@@ -32,6 +32,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.snapshot_set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.host.dataset_tuning import volume_facts
 from zsnapdb.jobs.host.site_dataset_settings import recorded_settings
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.jobs.record import binlog_tail_record, server_unit_record
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog.tail import KnownTail, find_position, tail_near_end
@@ -235,7 +236,7 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
     Raises:
         ServerError: the server cannot be reached.
     """
-    with instance.session() as session:
+    with open_session(instance) as session:
         yield ServerSource(instance, session)
 
 

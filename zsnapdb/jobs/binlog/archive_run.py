@@ -29,6 +29,7 @@ from zsnapdb.jobs.base.run_locks import lock_instance
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
 from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles, find_source
 from zsnapdb.jobs.health.recovery_coverage import read, repeated
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.planning.backup.dataset_encryption import judge_storing
 from zsnapdb.planning.backup.fitness import require_fit
@@ -186,7 +187,7 @@ def archive_once(instance: Instance) -> Round:
 
 def _newest_binlog(instance: Instance) -> ServerBinlog | None:
     """Return the newest readable binlog of the server, with its current size; None if there is none."""
-    with instance.session() as session:
+    with open_session(instance) as session:
         binlogs = LocalFiles(find_source(session)).list()
     return next((binlog for binlog in reversed(binlogs) if not binlog.problem), None)
 
@@ -214,7 +215,7 @@ def _archived_by_another(instance: Instance, goal: ServerBinlog) -> Round | None
 def _archive_now(instance: Instance) -> Round:
     """Archive once, under the lock of the archiver. Raises PreflightError for the same reason as `archive_once`."""
     recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
-    with instance.session() as session:
+    with open_session(instance) as session:
         source = find_source(session)
         horizon = recorder.before(session)
     archiver = archiver_of(instance, source)
@@ -243,7 +244,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
     continues.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
-        with instance.session() as session:
+        with open_session(instance) as session:
             source = find_source(session)
         archiver = archiver_of(instance, source)
         timer = RoundTimer(instance.settings.binlog.interval)

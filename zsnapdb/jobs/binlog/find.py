@@ -15,6 +15,7 @@ from zsnapdb.base.patterns import below
 from zsnapdb.base.program_start import Stop
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
@@ -145,7 +146,7 @@ def find(instance: Instance, request: FindRequest) -> Search:
     request.filter()
     problems: list[ZsnapdbError] = []
     try:
-        with instance.session() as session:
+        with open_session(instance) as session:
             source = find_source(session)
     except ServerError as error:
         problems.append(error)
@@ -271,7 +272,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
             "--follow reports only new transactions, in commit order",
             hint="leave --between, --user-time and --largest out",
         )
-    with instance.session() as session:
+    with open_session(instance) as session:
         files = LocalFiles(find_source(session))
     follow_files(files, conditions, stop, report)
 

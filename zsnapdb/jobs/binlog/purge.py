@@ -25,6 +25,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import lock_instance
 from zsnapdb.jobs.binlog.server_binlogs import KnownHistory, LocalFiles, find_source, known_history
 from zsnapdb.jobs.host.binlog_spans import archived_damage
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.mysql.binlog import binlog_files
 from zsnapdb.mysql.binlog.events import read_plain
@@ -50,7 +51,7 @@ _SENT_ALL = "has sent all binlog"
 
 def plan_now(instance: Instance) -> PurgePlan:
     """Return the plan of a purge; change nothing."""
-    with instance.session() as session:
+    with open_session(instance) as session:
         return _look(instance, session)[0]
 
 
@@ -60,7 +61,7 @@ def purge(instance: Instance) -> PurgePlan:
     Raises:
         DamagedError: an archived copy is damaged; that binlog and all later binlogs stay on the server.
     """
-    with lock_instance(instance, "purge", "purging binlogs of"), instance.session() as session:
+    with lock_instance(instance, "purge", "purging binlogs of"), open_session(instance) as session:
         planned, archived = _look(instance, session)
         for number, batch in enumerate(batches(planned.names, instance.settings.binlog.purge_files)):
             if number:

@@ -20,6 +20,7 @@ from zsnapdb.base.gtid import contains
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.mysql.accounts import account_privileges
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
@@ -178,7 +179,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
         NotFound: the transaction is neither in the server's binlogs nor in the archive.
         PreflightError: the transaction cannot be undone. The message contains the reason.
     """
-    with instance.session() as session:
+    with open_session(instance) as session:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
         _check_rights(session)
         changes = _changes(session, logged, gtid)
@@ -343,7 +344,7 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
 
 
 def _is_undone(instance: Instance, before: StateBefore) -> bool:
-    with instance.session() as session:
+    with open_session(instance) as session:
         for statement in planning.SESSION:
             session.query(statement)
         return before.row_difference(exact_rows(session, before.questions)) is None

@@ -12,14 +12,22 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.base.errors import BusyError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import fresh_server_id
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.snapshot_set_properties import snapshot_name
 from zsnapdb.jobs.clone import cached_sets, clone_info, locks, masking, masking_requirement, space_limits
-from zsnapdb.jobs.clone.cached_sets import PREPARED, ReusableSet, anchor_of, name_of, oldest_first, prepared_form
+from zsnapdb.jobs.clone.cached_sets import (
+    PREPARED,
+    RECEIVED,
+    ReusableSet,
+    anchor_of,
+    name_of,
+    oldest_first,
+    prepared_form,
+)
 from zsnapdb.jobs.clone.catalogue import Intention, home
 from zsnapdb.jobs.clone.clone_info import KEPT_PROPERTY
 from zsnapdb.jobs.clone.masking import MaskingReport
@@ -126,21 +134,27 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the instance's prepared sets with the given id. For `latest`, use the id of the newest prepared set.
+    """Return the instance's prepared sets with the given id or name.
+
+    If there are none, return the received sets with this id or name, from which the prepared sets were created. For
+    `latest`, use the id of the newest prepared set.
 
     Raises:
-        UnknownNameError: the instance has no such prepared set.
-        PreflightError: a prepared set has clones.
+        UnknownNameError: the instance has no such set.
+        PreflightError: a set has clones.
     """
-    known = [one for one in cached_sets.listing(settings) if (one.kind, one.instance) == (PREPARED, instance.name)]
-    ordered = oldest_first(instance, known, lambda one: one.set_id, lambda one: one.origin)
+    known = [one for one in cached_sets.listing(settings) if one.instance == instance.name]
+    prepared = [one for one in known if one.kind == PREPARED]
+    ordered = oldest_first(instance, prepared, lambda one: one.set_id, lambda one: one.origin)
     newest = ordered[-1].set_id if ordered else ""
     wanted = newest if requested == LATEST else requested.removeprefix("@")
-    forms = [one for one in known if one.set_id == wanted]
+    named = [one for one in known if wanted in (one.set_id, one.name)]
+    forms = [one for one in named if one.kind == PREPARED] or named
     if not forms:
         ids = ", ".join(sorted({one.set_id for one in known})) or "none"
         raise UnknownNameError(
-            f"no set {requested} of instance {instance.name} is prepared", hint=f"prepared are: {ids}"
+            f"no set {requested} of instance {instance.name} is prepared or received",
+            hint=f"prepared or received are: {ids}",
         )
     for form in forms:
         cached_sets.refuse_clones(form)
@@ -148,11 +162,20 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared sets with the given id, and return them. Raises the errors of `forms_of` and `remove`."""
+    """Destroy the sets that `forms_of` returns, and return them.
+
+    Raises the errors of `forms_of` and `remove`.
+
+    Raises:
+        BusyError: a process is about to clone a received set of the instance.
+    """
     gone = forms_of(settings, instance, requested)
     for form in gone:
-        with locks.lock_reusable_set(PREPARED, form.name):
-            # The prepared set may have been cloned meanwhile, or another process may have removed it.
+        with contextlib.ExitStack() as locked:
+            if form.kind == RECEIVED and not locked.enter_context(locks.if_none_uses_received(instance.name)):
+                raise BusyError(f"a clone of {form.anchor} is being made", hint="run the command again later")
+            locked.enter_context(locks.lock_reusable_set(form.kind, form.name))
+            # The set may have been cloned meanwhile, or another process may have removed it.
             for now_there in cached_sets.listing(settings):
                 if now_there.anchor == form.anchor:
                     cached_sets.remove(now_there)

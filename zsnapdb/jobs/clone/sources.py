@@ -35,6 +35,7 @@ from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, dependents
 from zsnapdb.jobs.dataset_copies.property_fields import ORIGIN, Form, optional, own_text, plain, stored_field
 from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.jobs.host.local_snapshot_sets import as_backed_up_last, described_sets, newest_set
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.planning import creation_order
 from zsnapdb.planning.clone.lease import FOREVER, SourceKind, read_stamp
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Place, SourceServer, decode
@@ -123,7 +124,7 @@ def with_volumes(instance: Instance) -> Instance:
     if instance.settings.volumes is not None:
         return instance
     try:
-        with instance.session() as session:
+        with open_session(instance) as session:
             return with_discovered_volumes(instance, session)
     except ServerError:
         last = as_backed_up_last(instance)

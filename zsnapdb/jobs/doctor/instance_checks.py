@@ -23,9 +23,9 @@ from zsnapdb.jobs.clone.reaper import leaks
 from zsnapdb.jobs.doctor import orphan_servers, rule_facts
 from zsnapdb.jobs.doctor.rule_facts import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recovery_coverage import Stored, read, repeated
-from zsnapdb.jobs.health.volume_space import find_full_volume
 from zsnapdb.jobs.host import affected_replicas, dataset_use_checks, object_locks, startup_requirements
 from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
+from zsnapdb.jobs.host.volume_space import find_full_volume
 from zsnapdb.jobs.record.server_unit_record import stopped_server
 from zsnapdb.jobs.repository.protection_status import status_of
 from zsnapdb.jobs.restore import chain_checks

@@ -15,7 +15,7 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
-from zsnapdb.jobs.health.volume_space import find_full_volume
+from zsnapdb.jobs.host.volume_space import find_full_volume
 from zsnapdb.jobs.record import host_backup_record, record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.backup_chain import restore_chain

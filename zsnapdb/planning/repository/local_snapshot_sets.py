@@ -16,6 +16,7 @@ snapshot with zsnapdb's property. Separate rules decide when the sets of `zsnapd
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +26,9 @@ from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup_chain import VolumeLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import Decision, RetentionFacts
+
+_COPY_OF_SET = re.compile(r".+/(?P<kind>received|prepared)/(?P<name>[^/]+)/c(/.+)?")
+"""A dataset of a received or prepared set."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,18 @@ def _bookmark(
     if item.backup_id not in there.removed and (item.backup_id, item.guid) in going:
         return True, "its backup was removed from the repository before"
     return False, "no backup in this repository proves that this bookmark is ours"
+
+
+def describe_user(dataset: str, instance: str) -> str:
+    """Return the kind and name of a dataset that depends on a snapshot: a received set, a prepared set or a clone.
+
+    zsnapdb creates the copy of a set below `received` or `prepared`. Clones of a server are never there.
+    """
+    found = _COPY_OF_SET.fullmatch(dataset)
+    if found is None:
+        return f"clone {dataset}"
+    name = found["name"]
+    return f"{found['kind']} set {name}, removed by `zsnapdb clone prepare {instance} --from {name} --remove`"
 
 
 @dataclass(frozen=True)

@@ -138,17 +138,16 @@ class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocumen
 
 
 class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.RemovedFormsDocument):
-    """Prepared snapshot sets that were removed (if `is_done` is set) or would be removed."""
+    """Prepared or received sets that were removed (if `is_done` is set) or would be removed."""
 
     forms: tuple[ReusableSet, ...]
     is_done: bool
 
     def text(self) -> str:
         doing = "was destroyed" if self.is_done else "is destroyed"
-        masked = [("masked " if form.rules else "") + "form" for form in self.forms]
         return "\n".join(
-            f"the {what} {form.anchor} of set {form.set_id} {doing}"
-            for what, form in zip(masked, self.forms, strict=True)
+            f"the {'masked ' if form.rules else ''}{form.kind} set {form.anchor} of set {form.set_id} {doing}"
+            for form in self.forms
         )
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from tests.unit.support.clone_pool import HOME, ClonePool, Thing, origin
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
+from zsnapdb.base.errors import BusyError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import cached_sets
+from zsnapdb.jobs.clone import cached_sets, locks
 from zsnapdb.jobs.clone.cached_sets import name_of, prepared_form
+from zsnapdb.jobs.clone.set_preparation import remove_forms
 from zsnapdb.jobs.clone.sources import CloneSource, production_history
 from zsnapdb.planning.clone.lease import SourceKind
 
@@ -133,3 +135,34 @@ def test_history_changes_with_the_server_that_the_configuration_names(pool: Clon
     assert production_history(instance(text), origin()) != production_history(instance(), origin())
     same = instance('volumes = { data = "tank/mysql" }')
     assert production_history(same, origin()) == production_history(instance(), origin())
+
+
+@pytest.mark.parametrize("asked", ["daily", "name"])
+def test_remove_destroys_prepared_sets_then_the_received_set(pool: ClonePool, asked: str) -> None:
+    """A full pool needs the space of received sets too, which `reap` keeps longer."""
+    source = daily(7)
+    name = name_of(source, "")
+    above = "tank/zsnapdb/received"
+    pool.things[above] = Thing()
+    prepare(pool, source, name)
+    prepare(pool, source, name, above)
+    settings, main = (
+        Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME)),
+        instance('volumes = { data = "tank/mysql" }'),
+    )
+    requested = name if asked == "name" else asked
+    for kind in ("prepared", "received"):
+        assert [one.kind for one in remove_forms(settings, main, requested)] == [kind]
+        assert f"tank/zsnapdb/{kind}/{name}" not in pool.things
+    with pytest.raises(UnknownNameError):
+        remove_forms(settings, main, requested)
+
+
+def test_remove_of_received_set_waits_for_its_clones(pool: ClonePool) -> None:
+    source = daily(7)
+    pool.things["tank/zsnapdb/received"] = Thing()
+    prepare(pool, source, "daily", "tank/zsnapdb/received")
+    settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
+    with locks.using_received("main"), pytest.raises(BusyError, match="is being made"):
+        remove_forms(settings, instance(), "daily")
+    assert "tank/zsnapdb/received/daily" in pool.things

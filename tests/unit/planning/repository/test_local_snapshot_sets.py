@@ -13,6 +13,7 @@ from zsnapdb.planning.repository.local_snapshot_sets import (
     LocalSnapshot,
     RepositoryAfterPrune,
     decide,
+    describe_user,
 )
 
 OLD, MIDDLE, NEW = "20261101T000000Z-0000", "20261102T000000Z-0000", "20261103T000000Z-0000"
@@ -154,3 +155,17 @@ def test_incomplete_or_unknown_set_takes_no_place_of_the_newest(limits: LocalLim
     assert of(decide([snapshot(OLD), middle, snapshot(MIDDLE, guid=22), snapshot(NEW)], [], after, limits))[
         snapshot(OLD).name
     ] is (repository == "here")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        ("tank/zsnapdb/received/ID/c", "received set ID, removed by `zsnapdb clone prepare main --from ID --remove`"),
+        ("t/prepared/ID/c/data", "prepared set ID, removed by `zsnapdb clone prepare main --from ID --remove`"),
+        ("tank/zsnapdb/clones/received/r1", "clone tank/zsnapdb/clones/received/r1"),
+        ("tank/zsnapdb/clones/c/r1/data", "clone tank/zsnapdb/clones/c/r1/data"),
+        ("received/c", "clone received/c"),
+    ],
+)
+def test_user_of_a_local_set_is_named_as_what_it_is(dataset: str, said: str) -> None:
+    assert describe_user(dataset, "main") == said

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from zsnapdb.base.domain_types import pool_of
-from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.base.errors import ServerError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.server_space import START_BYTES, FullVolume
 from zsnapdb.zfs import datasets, mounts
 from zsnapdb.zfs.datasets import Property
+
+if TYPE_CHECKING:
+    from zsnapdb.mysql.session import Session
 
 _USED = ("usedbydataset", "usedbysnapshots", "usedbyrefreservation", "reservation")
 
@@ -29,6 +33,25 @@ def find_full_volume(instance: Instance) -> FullVolume | None:
         return _with_uses(dataset, known[dataset])
     except ZsnapdbError:
         return FullVolume(dataset, known[dataset])
+
+
+def open_session(instance: Instance) -> Session:
+    """Open a session to the instance's server, as `Instance.session` does.
+
+    Raises:
+        ServerError: the server cannot be reached. If a volume of the server is full, the error says so.
+    """
+    try:
+        return instance.session()
+    except ServerError as error:
+        full = find_full_volume(instance)
+        if full is None:
+            raise
+        from zsnapdb.jobs.record.server_unit_record import stopped_server
+
+        stopped = stopped_server(instance)
+        hint = full.hint(stopped.unit if stopped is not None else None)
+        raise ServerError(f"{error.message}; {full.describe()}", hint=hint) from error
 
 
 def _volumes(instance: Instance) -> Iterator[MountedFilesystem]:
