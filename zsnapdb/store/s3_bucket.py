@@ -157,7 +157,7 @@ def afterlife_of(client: S3Client, bucket: str, prefix: str) -> DeletionPolicy:
     below the prefix, or a part of them.
     """
     try:
-        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket).get("Rules", [])
     except (ClientError, BotoCoreError):
         rules = []
     archive = _archive_rules(rules, prefix)
@@ -188,7 +188,7 @@ def _archive_rules(rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str) -> 
         chosen = rule.get("Filter", {})
         below = rule.get("Prefix") or chosen.get("Prefix") or chosen.get("And", {}).get("Prefix") or ""
         moves = any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
-        if moves and rule["Status"] == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
+        if moves and rule.get("Status") == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
             names.append(rule.get("ID") or below)
     return tuple(names)
 
