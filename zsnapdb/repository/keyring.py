@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.config.repository import EncryptionSettings
-from zsnapdb.planning.repository.host_backup_record import RecordedDigests
+from zsnapdb.planning.repository.document_digests import RecordedDigests
 from zsnapdb.repository import crypto_keys, stored_document
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.stored_document import StoredDocument

@@ -24,13 +24,8 @@ from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository import document_digests
-from zsnapdb.planning.repository.document_digests import OwnDocuments
-from zsnapdb.planning.repository.host_backup_record import (
-    ArchivedBinlogs,
-    BackupRecord,
-    RecordedDigests,
-    RecordPart,
-)
+from zsnapdb.planning.repository.document_digests import OwnDocuments, RecordedDigests
+from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, BackupRecord, RecordPart
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
@@ -213,7 +208,10 @@ class OwnDocumentFiles:
             elif file.name == _BINLOGS:
                 binlogs = _parsed(file, ArchivedBinlogs)
                 if binlogs is not None:
-                    recorded = read.binlogs[file.parent] = binlogs.recorded
+                    recorded = read.binlogs[file.parent] = RecordedDigests(
+                        frozenset(bytes.fromhex(one.digest) for one in binlogs.files),
+                        frozenset((*binlogs.incarnations, *(one.incarnation for one in binlogs.files))),
+                    )
                     read.digests |= recorded.digests
                     read.digests |= {bytes.fromhex(one.line) for one in binlogs.files if one.line is not None}
             elif file == self.folder / DOCUMENTS:

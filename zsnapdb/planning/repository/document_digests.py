@@ -7,6 +7,7 @@ stored without a signature. On a host that does not sign, only these documents a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -44,6 +45,17 @@ def complete(incarnation: str) -> str:
 def segments(incarnation: str, file: str) -> str:
     """Return the place for the segment descriptions of an active binlog."""
     return f"segments/{incarnation}/{file}"
+
+
+@dataclass(frozen=True)
+class RecordedDigests:
+    """The rotated binlogs of one record by the digests of their descriptions, and the record's incarnations.
+
+    Digests are stored as bytes, which need half as much memory as text.
+    """
+
+    digests: frozenset[bytes] = frozenset()
+    incarnations: frozenset[str] = frozenset()
 
 
 class OwnDocuments(RecordPart):

@@ -301,31 +301,12 @@ class RecordedBinlog:
     removing: bool = False
 
 
-@dataclass(frozen=True)
-class RecordedDigests:
-    """The rotated binlogs of one record by the digests of their descriptions, and the record's incarnations.
-
-    Digests are stored as bytes, which need half as much memory as text.
-    """
-
-    digests: frozenset[bytes] = frozenset()
-    incarnations: frozenset[str] = frozenset()
-
-
 class ArchivedBinlogs(RecordPart):
     """The rotated binlogs that this host archived or adopted, and the incarnations that it started or adopted."""
 
     format: Literal[1] = 1
     files: tuple[RecordedBinlog, ...] = ()
     incarnations: tuple[BackupId, ...] = ()
-
-    @property
-    def recorded(self) -> RecordedDigests:
-        """The digests of the rotated binlogs, and every incarnation in the record."""
-        return RecordedDigests(
-            frozenset(bytes.fromhex(one.digest) for one in self.files),
-            frozenset((*self.incarnations, *(one.incarnation for one in self.files))),
-        )
 
     def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
         """Return the record with more binlogs. A new entry replaces an existing entry of the same binlog."""
