@@ -205,11 +205,11 @@ def question(outage: Outage) -> str:
     plan = outage.plan
     following = plan.point.following
     lost = (
-        f"Every transaction from {following.describe()} on will be left out; the replaced datasets keep them."
-        if following is not None
-        else "No archived transaction follows the point in its history. Transactions of another history, and"
-        " transactions that are not archived yet, will be left out; the replaced datasets keep them."
+        "All transactions of the server that the restored state does not contain will be left out, also those of"
+        " another history and those that are not archived yet; the replaced datasets keep them."
     )
+    if following is not None:
+        lost += f" In the history of the point, the first one is {following.describe()}."
     rebuilt = [f"Replicas: {one.text}; {one.hint}.\n" for one in judge(outage.readers, will_be_rebuilt=True)]
     return (
         f"The restored server is ready and was checked. {lost}\n"

@@ -25,12 +25,12 @@ def find_archived(objects: RepositoryObjects, listed: Iterable[ListedObject[K]])
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="archived") as pool:
         states = list(pool.map(lambda one: objects.retrieval(one.key), cold))
     waiting = [(one, state) for one, state in zip(cold, states, strict=True) if state is not Retrieval.DONE]
-    found = []
+    archived = []
     for name in sorted({one.archive_class for one, _ in waiting}):
         here = [(one, state) for one, state in waiting if one.archive_class == name]
         running = sum(state is Retrieval.RUNNING for _, state in here)
-        found.append(ArchivedObjects(name, len(here), sum(one.size for one, _ in here), running))
-    return tuple(found)
+        archived.append(ArchivedObjects(name, len(here), sum(one.size for one, _ in here), running))
+    return tuple(archived)
 
 
 def require_readable(objects: RepositoryObjects, listed: Iterable[ListedObject[K]], what: str) -> None:

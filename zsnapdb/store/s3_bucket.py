@@ -197,7 +197,7 @@ def _version_days(rules: Sequence[LifecycleRuleOutputTypeDef]) -> int | None:
     days = [
         rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
         for rule in rules
-        if rule["Status"] == "Enabled"
+        if rule.get("Status") == "Enabled"
         and "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
         and not rule.get("Prefix")
         and not any(rule.get("Filter", {}).values())

@@ -129,8 +129,8 @@ def main() -> None:
     resume = ["restore", "main", "--resume", "--target", TARGET]
     interrupted, restored = killed(restore, resume, resume, whole, kills, chunk << 20)
     results.append(state(f"{restored['mount']}/.zsnapdb/server.sock") == exact)
-    found = {"backup": asdict(backup), "restore": asdict(interrupted), "exact": results}
-    document = {**found, "usual_chunk": StreamSettings().chunk_size}
+    measured = {"backup": asdict(backup), "restore": asdict(interrupted), "exact": results}
+    document = {**measured, "usual_chunk": StreamSettings().chunk_size}
     Path("/out/bench.json").write_text(json.dumps(document, indent=1) + "\n")
 
 

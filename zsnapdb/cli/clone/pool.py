@@ -53,7 +53,8 @@ def prepare(
     ] = "latest",
     mask: Annotated[bool, flag("--mask", "Mask it even if the instance does not require masking.")] = False,
     removes: Annotated[
-        bool, flag("--remove", "Remove the prepared sets of that set, else the received set, if they have no clones.")
+        bool,
+        flag("--remove", "Remove the prepared sets of that set, or the set received/NAME, if unused."),
     ] = False,
     accepts_older: options.AcceptOlder = False,
     once: options.Once = None,

@@ -134,10 +134,10 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the instance's prepared sets with the given id or name.
+    """Return the instance's prepared sets with the given id, or one set as `prepared/NAME` or `received/NAME`.
 
-    If there are none, return the received sets with this id or name, from which the prepared sets were created. For
-    `latest`, use the id of the newest prepared set.
+    For `latest`, use the id of the newest prepared set. A received set must be named with its kind, so that a command
+    that is run twice does not destroy it after the prepared sets.
 
     Raises:
         UnknownNameError: the instance has no such set.
@@ -148,13 +148,14 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
     ordered = oldest_first(instance, prepared, lambda one: one.set_id, lambda one: one.origin)
     newest = ordered[-1].set_id if ordered else ""
     wanted = newest if requested == LATEST else requested.removeprefix("@")
-    named = [one for one in known if wanted in (one.set_id, one.name)]
-    forms = [one for one in named if one.kind == PREPARED] or named
+    forms = [one for one in prepared if one.set_id == wanted] or [
+        one for one in known if f"{one.kind}/{one.name}" == requested
+    ]
     if not forms:
-        ids = ", ".join(sorted({one.set_id for one in known})) or "none"
+        ids = ", ".join(sorted({*(one.set_id for one in prepared), *(f"{one.kind}/{one.name}" for one in known)}))
         raise UnknownNameError(
             f"no set {requested} of instance {instance.name} is prepared or received",
-            hint=f"prepared or received are: {ids}",
+            hint=f"prepared or received are: {ids or 'none'}",
         )
     for form in forms:
         cached_sets.refuse_clones(form)

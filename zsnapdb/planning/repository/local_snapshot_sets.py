@@ -224,11 +224,11 @@ def describe_user(dataset: str, instance: str) -> str:
 
     zsnapdb creates the copy of a set below `received` or `prepared`. Clones of a server are never there.
     """
-    found = _COPY_OF_SET.fullmatch(dataset)
-    if found is None:
+    copy = _COPY_OF_SET.fullmatch(dataset)
+    if copy is None:
         return f"clone {dataset}"
-    name = found["name"]
-    return f"{found['kind']} set {name}, removed by `zsnapdb clone prepare {instance} --from {name} --remove`"
+    kind, name = copy["kind"], copy["name"]
+    return f"{kind} set {name}, removed by `zsnapdb clone prepare {instance} --from {kind}/{name} --remove`"
 
 
 @dataclass(frozen=True)

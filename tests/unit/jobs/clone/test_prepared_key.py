@@ -137,9 +137,8 @@ def test_history_changes_with_the_server_that_the_configuration_names(pool: Clon
     assert production_history(same, origin()) == production_history(instance(), origin())
 
 
-@pytest.mark.parametrize("asked", ["daily", "name"])
-def test_remove_destroys_prepared_sets_then_the_received_set(pool: ClonePool, asked: str) -> None:
-    """A full pool needs the space of received sets too, which `reap` keeps longer."""
+def test_remove_destroys_a_received_set_only_if_it_is_named(pool: ClonePool) -> None:
+    """A full pool needs the space of received sets too. The same command run twice must not destroy them."""
     source = daily(7)
     name = name_of(source, "")
     above = "tank/zsnapdb/received"
@@ -150,12 +149,11 @@ def test_remove_destroys_prepared_sets_then_the_received_set(pool: ClonePool, as
         Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME)),
         instance('volumes = { data = "tank/mysql" }'),
     )
-    requested = name if asked == "name" else asked
-    for kind in ("prepared", "received"):
+    for kind, requested in (("prepared", "daily"), ("received", f"received/{name}")):
         assert [one.kind for one in remove_forms(settings, main, requested)] == [kind]
         assert f"tank/zsnapdb/{kind}/{name}" not in pool.things
-    with pytest.raises(UnknownNameError):
-        remove_forms(settings, main, requested)
+        with pytest.raises(UnknownNameError):
+            remove_forms(settings, main, requested)
 
 
 def test_remove_of_received_set_waits_for_its_clones(pool: ClonePool) -> None:
@@ -164,5 +162,5 @@ def test_remove_of_received_set_waits_for_its_clones(pool: ClonePool) -> None:
     prepare(pool, source, "daily", "tank/zsnapdb/received")
     settings = Settings.model_construct(instance={}, repository={}, clones=CloneSettings(dataset=HOME))
     with locks.using_received("main"), pytest.raises(BusyError, match="is being made"):
-        remove_forms(settings, instance(), "daily")
+        remove_forms(settings, instance(), "received/daily")
     assert "tank/zsnapdb/received/daily" in pool.things

@@ -157,11 +157,15 @@ def test_incomplete_or_unknown_set_takes_no_place_of_the_newest(limits: LocalLim
     ] is (repository == "here")
 
 
+RECEIVED = "received set ID, removed by `zsnapdb clone prepare main --from received/ID --remove`"
+PREPARED = "prepared set ID, removed by `zsnapdb clone prepare main --from prepared/ID --remove`"
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
-        ("tank/zsnapdb/received/ID/c", "received set ID, removed by `zsnapdb clone prepare main --from ID --remove`"),
-        ("t/prepared/ID/c/data", "prepared set ID, removed by `zsnapdb clone prepare main --from ID --remove`"),
+        ("tank/zsnapdb/received/ID/c", RECEIVED),
+        ("t/prepared/ID/c/data", PREPARED),
         ("tank/zsnapdb/clones/received/r1", "clone tank/zsnapdb/clones/received/r1"),
         ("tank/zsnapdb/clones/c/r1/data", "clone tank/zsnapdb/clones/c/r1/data"),
         ("received/c", "clone received/c"),
