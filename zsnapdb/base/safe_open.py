@@ -384,6 +384,12 @@ def make_folder(path: Path, owner: Owner | None) -> None:
         os.close(opened)
 
 
+def replace(file: Path, by: Path) -> None:
+    """Give the name of a file to the file `by` in the same folder."""
+    with folder(file.parent) as at:
+        os.rename(by.name, file.name, src_dir_fd=at, dst_dir_fd=at)
+
+
 def remove(file: Path) -> None:
     """Remove a file, or a link without its target. Do nothing if the file does not exist."""
     with contextlib.suppress(FileNotFoundError), folder(file.parent) as at:

@@ -200,7 +200,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
             f"nothing was committed after {planned.backup_id} during the load", hint="name a longer --load"
         )
     logs.take(len(step.logs), copy.settings.user)
-    sizes = tuple(part.size for part in step.logs)
+    sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     delay = math.ceil(instance.host.now().timestamp() - first[2] / _MICROSECONDS)
     replay = PacedReplay.start(
         lambda: clone.session(read_timeout=120.0),
@@ -217,7 +217,7 @@ def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
     """Yield the log number, the end offset and the commit time (microseconds UTC) of each transaction."""
     for number, part in enumerate(step.logs, 1):
         with safe_open.open_to_read(logs.file(number)) as file:
-            for one in transactions(file, part.file, part.start, part.stop):
+            for one in transactions(file, part.file, part.start):
                 yield number, one.end, one.committed
 
 

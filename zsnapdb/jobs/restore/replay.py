@@ -18,7 +18,7 @@ from posixpath import join
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.domain_types import Progress, parse_gtids
+from zsnapdb.base.domain_types import Flavour, Progress, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.jobs.base.events import Events, undone_on_error
@@ -28,6 +28,7 @@ from zsnapdb.jobs.host.server_copy import client_file
 from zsnapdb.jobs.restore.backup_selection import client_programs
 from zsnapdb.jobs.restore.offline_repository import archive_of
 from zsnapdb.jobs.restore.startup_steps import ServerWork, be_mounted, snapshot_step, take_back, was_kept
+from zsnapdb.mysql.binlog import foreign_keys
 from zsnapdb.mysql.binlog.ambiguous_text import refuse_ambiguous_text
 from zsnapdb.mysql.binlog.created_tables import CreatedTables
 from zsnapdb.mysql.process import programs
@@ -47,7 +48,7 @@ from zsnapdb.planning.binlog.created_tables import (
     plan_engines,
 )
 from zsnapdb.planning.binlog.event_states import EventStates, follow
-from zsnapdb.planning.restore.steps import Recover, Replay, Replayer, ResumedRun
+from zsnapdb.planning.restore.steps import LogPart, Recover, Replay, Replayer, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import LoginAccess, binlog_paths
 from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -207,8 +208,9 @@ def fetch_logs(
 ) -> Mapping[tuple[int, int], RecordedTable]:
     """Write the binlogs as relay logs, and truncate each of them at its stop position.
 
-    The binlogs come from this host if the plan says so, else from the store. Return the archive's records of tables
-    that were created without ENGINE, keyed by relay log and statement offset.
+    The binlogs come from this host if the plan says so, else from the store. The row events of MySQL are changed so
+    that they follow no foreign keys. Return the archive's records of tables that were created without ENGINE, keyed by
+    relay log and statement offset.
 
     Raises:
         DamagedError: a binlog was removed, shortened or replaced since the replay was planned.
@@ -235,10 +237,26 @@ def fetch_logs(
         if part.stop is not None and part.stop < file.end:
             with safe_open.open_to_change(path) as out:
                 out.truncate(part.stop)
-        records |= {(number, table.offset): table.record for table in file.span.made}
+        made = {table.offset: table.record for table in file.span.made}
+        moved = _follow_no_keys(path, part, made) if file.flavour is Flavour.MYSQL else {}
+        records |= {(number, moved.get(offset, offset)): record for offset, record in made.items()}
         done += part.size
         events.progress(Progress(f"fetch {part.file}", done, total))
     return records
+
+
+def _follow_no_keys(relay_log: Path, part: LogPart, places: Iterable[int]) -> Mapping[int, int]:
+    """Change the row events of a relay log of MySQL so that they follow no foreign keys. Return the moved `places`."""
+    changed = relay_log.with_name(f"{relay_log.name}.changed")
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(safe_open.open_to_read(relay_log))
+        moved = foreign_keys.write_changed(
+            file, part.file, part.start, places, lambda: opened.enter_context(safe_open.create(changed))
+        )
+    if moved is None:
+        return {}
+    safe_open.replace(relay_log, changed)
+    return moved
 
 
 @contextlib.contextmanager
