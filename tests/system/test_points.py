@@ -80,6 +80,13 @@ def change_kin(lab: Lab) -> None:
                 cursor.execute(f"SET SESSION binlog_transaction_compression = {'ON' if number == 40 else 'OFF'}")
             with contextlib.suppress(pymysql.Error):
                 cursor.execute(statement)
+        for compression, key in (("OFF", 101), ("ON", 102)):
+            if lab.flavour == "mysql":
+                cursor.execute(f"SET SESSION binlog_transaction_compression = {compression}")
+            cursor.execute(f"INSERT INTO parent VALUES ({key}, {key}, 1)")
+            cursor.execute(f"INSERT INTO child VALUES ({key}, {key}, 1)")
+            # MySQL keeps the child, but its binlog contains a deletion of the parent.
+            cursor.execute(f"REPLACE INTO parent VALUES ({key}, {key}, 2)")
 
 
 def kin(connection: pymysql.Connection) -> dict[str, Any]:

@@ -80,6 +80,11 @@ class Family:
 
     If GTIDs contain it, a server that skips transactions must not reuse its old server_id.
     """
+    follows_logged_keys: bool
+    """Whether an applier follows foreign keys again, although the row events contain all rows that they changed.
+
+    Only events of MySQL 9.6 and later say that they contain these rows.
+    """
     position_needs_replica_log: bool
     """Whether a replica's position is known only if the replica writes applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
@@ -163,6 +168,7 @@ MYSQL = Family(
     ddl_xids_from=(8, 0),
     gtids_are_sets=True,
     gtids_carry_server_id=False,
+    follows_logged_keys=True,
     position_needs_replica_log=True,
     applier_may_leave_gaps=True,
     has_aria=False,
@@ -212,6 +218,7 @@ MARIADB = Family(
     ddl_xids_from=None,
     gtids_are_sets=False,
     gtids_carry_server_id=True,
+    follows_logged_keys=False,
     position_needs_replica_log=False,
     applier_may_leave_gaps=False,
     has_aria=True,

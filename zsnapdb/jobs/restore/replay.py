@@ -18,7 +18,7 @@ from posixpath import join
 from pydantic import SecretStr
 
 from zsnapdb.base import safe_open
-from zsnapdb.base.domain_types import Flavour, Progress, parse_gtids
+from zsnapdb.base.domain_types import Progress, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.base.gtid import Gtids
 from zsnapdb.jobs.base.events import Events, undone_on_error
@@ -50,6 +50,7 @@ from zsnapdb.planning.binlog.created_tables import (
 from zsnapdb.planning.binlog.event_states import EventStates, follow
 from zsnapdb.planning.restore.steps import LogPart, Recover, Replay, Replayer, ResumedRun
 from zsnapdb.planning.server_copy.copy_options import LoginAccess, binlog_paths
+from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_quoting import IDENTITY, only_on_server
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -208,8 +209,8 @@ def fetch_logs(
 ) -> Mapping[tuple[int, int], RecordedTable]:
     """Write the binlogs as relay logs, and truncate each of them at its stop position.
 
-    The binlogs come from this host if the plan says so, else from the store. The row events of MySQL are changed so
-    that they follow no foreign keys. Return the archive's records of tables that were created without ENGINE, keyed by
+    The binlogs come from this host if the plan says so, else from the store. Row events are changed so that the
+    applier follows no foreign keys if the source logged all changed rows. Return the archive's records of tables that were created without ENGINE, keyed by
     relay log and statement offset.
 
     Raises:
@@ -238,7 +239,7 @@ def fetch_logs(
             with safe_open.open_to_change(path) as out:
                 out.truncate(part.stop)
         made = {table.offset: table.record for table in file.span.made}
-        moved = _follow_no_keys(path, part, made) if file.flavour is Flavour.MYSQL else {}
+        moved = _follow_no_keys(path, part, made) if family(file.flavour).follows_logged_keys else {}
         records |= {(number, moved.get(offset, offset)): record for offset, record in made.items()}
         done += part.size
         events.progress(Progress(f"fetch {part.file}", done, total))
@@ -246,7 +247,7 @@ def fetch_logs(
 
 
 def _follow_no_keys(relay_log: Path, part: LogPart, places: Iterable[int]) -> Mapping[int, int]:
-    """Change the row events of a relay log of MySQL so that they follow no foreign keys. Return the moved `places`."""
+    """Change the row events of a relay log so that an applier follows no foreign keys. Return the moved `places`."""
     changed = relay_log.with_name(f"{relay_log.name}.changed")
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(safe_open.open_to_read(relay_log))

@@ -186,6 +186,11 @@ def inner_events(events: EventBytes) -> Iterator[tuple[int, int, EventBytes]]:
             pass
 
 
+def compressor() -> zstandard.ZstdCompressionObj:
+    """Return a compressor for the events inside a TRANSACTION_PAYLOAD event."""
+    return zstandard.ZstdCompressor(level=1).compressobj()
+
+
 def _unzstd(compressed: EventBytes) -> Iterator[bytes]:
     machine = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
     source = cast(IO[bytes], _Source(compressed))

@@ -1,11 +1,11 @@
 """Row events of MySQL 9.6 and later, changed so that a server that applies them changes no other rows.
 
 Such a source logs the rows that a foreign key changes as row events of their own (refman 9.7, "Replication and Foreign
-Keys"). Its flag USE_SQL_FOREIGN_KEY_F is in every row event. But a server that applies a deletion or an update follows
-the foreign keys again. That is not always what the source did: with REPLACE, MySQL 9.7.4 keeps the rows that reference
-the replaced row. The applier deletes them, or fails because a row is missing. With NO_FOREIGN_KEY_CHECKS_F, which a
-source sets if a session turned foreign_key_checks off, it applies exactly the logged rows. tests/system/test_points.py
-and the campaign `cascades` test this with real servers.
+Keys"). Its row events have the flag USE_SQL_FOREIGN_KEY_F. But a server that applies a deletion or an update follows
+the foreign keys again, which can change other rows than on the source. With REPLACE, MySQL 9.7.4 keeps the rows that
+reference the replaced row. The applier deletes these rows, or fails because a row is missing. With the flag
+NO_FOREIGN_KEY_CHECKS_F, it applies only the logged rows. A source sets this flag if foreign_key_checks is off.
+tests/system/test_points.py and the campaign `cascades` test this with real servers.
 
 Flags: MySQL libs/mysql/binlog/event/rows_event.h, Rows_event::enum_flag.
 """
@@ -18,9 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import BinaryIO
 
-import zstandard
-
-from zsnapdb.mysql.binlog.event_bytes import EventBytes, in_file, payload
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, compressor, in_file, payload
 from zsnapdb.mysql.binlog.events import HEADER, MAGIC, MALFORMED, PAYLOAD, malformed
 
 _CHANGES = frozenset({31, 32, 39})
@@ -38,7 +36,7 @@ def write_changed(
 ) -> Mapping[int, int] | None:
     """Write a copy of a MySQL binlog whose events, from the offset `start` on, follow no foreign keys.
 
-    Return the new offset of each of the `places`, which are offsets of events. Only compressed transactions change
+    The keys of the result are the `places`, which are offsets of events; the values are the new offsets. Only compressed transactions change
     their length. The event headers keep the source's positions. If no event follows foreign keys, or the file is
     encrypted, return None, and do not call `create`. Memory use is constant.
 
@@ -169,7 +167,7 @@ def _changed_payload(file: BinaryIO, at: int, end: int) -> Iterator[bytes]:
     The events are compressed twice, because their compressed size precedes them.
     """
     plain = size = 0
-    machine = _compressor()
+    machine = compressor()
     for _, piece in _changed_events(_payload(file, at, end)):
         plain += len(piece)
         size += len(machine.compress(piece))
@@ -180,14 +178,10 @@ def _changed_payload(file: BinaryIO, at: int, end: int) -> Iterator[bytes]:
     when, kind, server_id, old, following, flags = HEADER.unpack(file.read(HEADER.size))
     whole = HEADER.size + len(fields) + size + (at + old - end)
     yield HEADER.pack(when, kind, server_id, whole, following, flags) + fields
-    machine = _compressor()
+    machine = compressor()
     for _, piece in _changed_events(_payload(file, at, end)):
         yield machine.compress(piece)
     yield machine.flush()
-
-
-def _compressor() -> zstandard.ZstdCompressionObj:
-    return zstandard.ZstdCompressor(level=1).compressobj()
 
 
 def _packed(number: int) -> bytes:
