@@ -46,6 +46,8 @@ def written(cursor: Any, seed: int, count: int) -> tuple[bytes, dict[str, Any]]:
         cursor.execute(statement)
     cursor.execute(f"SET SESSION binlog_transaction_compression = {'ON' if seed % 2 else 'OFF'}")
     cursor.execute(f"SET SESSION binlog_row_image = {('FULL', 'MINIMAL', 'NOBLOB')[seed % 3]}")
+    with contextlib.suppress(pymysql.Error):
+        cursor.execute(f"SET SESSION enable_cascade_triggers = {'ON' if seed % 4 > 1 else 'OFF'}")
     for statement in cascades.statements(seed, count):
         with contextlib.suppress(pymysql.Error):
             cursor.execute(statement)

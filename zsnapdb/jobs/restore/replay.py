@@ -209,9 +209,9 @@ def fetch_logs(
 ) -> Mapping[tuple[int, int], RecordedTable]:
     """Write the binlogs as relay logs, and truncate each of them at its stop position.
 
-    The binlogs come from this host if the plan says so, else from the store. Row events are changed so that the
-    applier follows no foreign keys if the source logged all changed rows. Return the archive's records of tables that were created without ENGINE, keyed by
-    relay log and statement offset.
+    The binlogs come from this host if the plan says so, else from the store. Row events are changed so that the applier
+    follows no foreign keys if the source logged all changed rows. Return the archive's records of tables that were
+    created without ENGINE, keyed by relay log and statement offset.
 
     Raises:
         DamagedError: a binlog was removed, shortened or replaced since the replay was planned.

@@ -36,9 +36,9 @@ def write_changed(
 ) -> Mapping[int, int] | None:
     """Write a copy of a MySQL binlog whose events, from the offset `start` on, follow no foreign keys.
 
-    The keys of the result are the `places`, which are offsets of events; the values are the new offsets. Only compressed transactions change
-    their length. The event headers keep the source's positions. If no event follows foreign keys, or the file is
-    encrypted, return None, and do not call `create`. Memory use is constant.
+    The keys of the result are the `places`, which are offsets of events; the values are the new offsets. Only
+    compressed transactions change their length. The event headers keep the source's positions. If no event follows
+    foreign keys, or the file is encrypted, return None, and do not call `create`. Memory use is constant.
 
     Raises:
         DamagedError: an event is malformed.
