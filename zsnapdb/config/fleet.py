@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from zsnapdb.base.files import read_text
-from zsnapdb.base.patterns import INSTANCE
+from zsnapdb.base.patterns import INSTANCE, ShortLine
 from zsnapdb.base.quantities import Seconds
 from zsnapdb.config.errors import settings_in
 from zsnapdb.config.instance import ObjectiveSettings
@@ -19,6 +19,7 @@ from zsnapdb.config.services import AbsolutePath, ConfigSection
 DEFAULT_PATH = Path("/etc/zsnapdb/fleet.toml")
 VARIABLE = "ZSNAPDB_FLEET_CONFIG"
 _EXAMPLE = "`zsnapdb example fleet.toml` prints an example"
+HostName = Annotated[ShortLine, Field(min_length=1)]
 RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 
 
@@ -26,12 +27,13 @@ class FleetSettings(ConfigSection):
     """The repositories of a fleet. zsnapdb finds the instances by listing the repositories.
 
     The `objectives` apply to instances whose backups record no objectives. A host is red if no repository received data
-    from it within `heard_within`. The local folder `cache` contains data that was already read. The number of
-    concurrent requests is `readers`.
+    from it within `heard_within`. A host in `hosts` is also red if it has never stored anything. The local folder
+    `cache` contains data that was already read. The number of concurrent requests is `readers`.
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
     objectives: ObjectiveSettings = ObjectiveSettings.model_construct()
+    hosts: tuple[HostName, ...] = ()
     heard_within: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 2 * 86400.0
     cache: AbsolutePath = Path("/var/cache/zsnapdb/fleet")
     readers: Annotated[int, Field(ge=1, le=256)] = 16

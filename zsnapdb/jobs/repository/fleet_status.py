@@ -11,6 +11,7 @@ from zsnapdb.config.fleet import FleetSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.repository.fleet_reader import SeenFiles, SeenMemory, SeenProblem, SeenRepository
 from zsnapdb.planning.fleet import overview
+from zsnapdb.planning.health.objectives import Verdict
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,10 @@ class FleetState:
 
     @property
     def exit_code(self) -> int:
-        """The largest exit code among the shown rows and the repositories that could not be read."""
+        """The largest exit code among the shown rows, the repositories that could not be read, and missing hosts."""
         return max(
             (
+                *(Verdict.BROKEN.rank for host in self.hosts if host.is_silent and not host.instances),
                 *(one.exit_code for one in self.rows),
                 *(one.error.exit_code for one in self.repositories if one.error is not None),
             ),
@@ -107,7 +109,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
-    known = overview.hosts(_signs(states), at, settings.heard_within)
+    known = overview.hosts(_signs(states), at, settings.heard_within, settings.hosts)
     silent = {one.host: one for one in known if one.is_silent}
     rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
     shown = overview.ordered(overview.filter_rows(rows, request.filters), request.order)

@@ -164,12 +164,14 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
     return max((time for time in times if time is not None and time <= latest), default=None)
 
 
-def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup mentions.
+def hosts(
+    known: Iterable[InstanceFacts], at: datetime, within: float, expected: Iterable[str] = ()
+) -> tuple[HostState, ...]:
+    """Return every host that a backup mentions, and every `expected` host.
 
     Hosts without a sign of life in the last `within` seconds are silent and come first. Hosts are then ordered by name.
     """
-    heard: dict[str, list[datetime | None]] = {}
+    heard: dict[str, list[datetime | None]] = {host: [] for host in expected}
     for facts in known:
         if facts.host:
             heard.setdefault(facts.host, []).append(facts.heard)

@@ -76,6 +76,18 @@ def test_a_host_that_was_not_heard_of_makes_its_instances_red(yard: FleetYard) -
     assert silent in FleetView(state).text()
 
 
+def test_an_expected_host_that_never_stored_anything_is_silent(tmp_path: Path) -> None:
+    yard = FleetYard(tmp_path, names=("here",))
+    yard.backup("good", 1, objectives=DAILY)
+    assert yard.status().exit_code == 0
+    yard.more = 'hosts = ["db-1", "db-9"]'
+    state = yard.status()
+    assert [(one.host, one.is_silent, one.instances) for one in state.hosts] == [("db-9", True, 0), ("db-1", False, 1)]
+    assert "SILENT   host db-9: not heard of ever; 0 instances" in FleetView(state).text()
+    assert 'zsnapdb_fleet_host_silent{host="db-9"} 1' in metrics_text(state)
+    assert (state.exit_code, yard.status("host=db-1").exit_code) == (2, 2)
+
+
 @pytest.mark.parametrize(("drilled_on", "is_silent"), [("lab-1", True), ("db-2", False)])
 def test_a_drill_on_another_host_says_nothing_about_a_host(yard: FleetYard, drilled_on: str, is_silent: bool) -> None:
     yard.drill("old", 1, Outcome.PASSED, host=drilled_on)
