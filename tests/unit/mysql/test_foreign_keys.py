@@ -136,12 +136,22 @@ def test_an_encrypted_file_is_left_alone() -> None:
     assert changed(b"\xfdbin" + bytes(600), 4, []) is None
 
 
-@pytest.mark.parametrize("length", [0, 18, 1 << 30])
+@pytest.mark.parametrize("length", [0, 18])
 def test_a_wrong_length_is_named(length: int) -> None:
     data, (place, _) = written([rows(DELETE, IN_SERVER), rows(DELETE, IN_SERVER)], None)
     broken = data[: place + 9] + struct.pack("<I", length) + data[place + 13 :]
     with pytest.raises(DamagedError, match=f"the event at {place} is malformed: it has {length} bytes"):
         changed(broken, place, [])
+
+
+@pytest.mark.parametrize("kept", [1, 18, 19, 24, 25, 26, 40])
+def test_an_incomplete_last_event_is_copied(kept: int) -> None:
+    """The archive may end inside a transaction that is longer than a chunk."""
+    event = rows(DELETE, IN_SERVER, 100)
+    data, (first, last) = written([event, event], None)
+    result = changed(data[: last + kept], first, [])
+    assert result is not None
+    assert result[0] == written([event.applied()], None)[0] + data[last : last + kept]
 
 
 def test_a_malformed_compressed_transaction_is_named() -> None:

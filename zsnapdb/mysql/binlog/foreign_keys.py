@@ -90,7 +90,7 @@ def _checked(pieces: Iterable[bytes], checksum: int) -> Iterator[bytes]:
 def _events(file: BinaryIO, name: str, start: int) -> Iterator[tuple[int, int, int]]:
     """Yield the type, offset and length of the row changes that follow foreign keys, and of all payload events.
 
-    The caller may change the file's offset.
+    An incomplete last event is left out. The caller may change the file's offset.
     """
     at, unpack, size = start, HEADER.unpack_from, file.seek(0, os.SEEK_END)
     while at + HEADER.size <= size:
@@ -99,8 +99,10 @@ def _events(file: BinaryIO, name: str, start: int) -> Iterator[tuple[int, int, i
         place, last = 0, len(window) - _FLAGS_AT - 1
         while place <= last:
             _, kind, _, length, _, _ = unpack(window, place)
-            if length < HEADER.size or at + place + length > size:
+            if length < HEADER.size:
                 raise malformed(name, ValueError(f"it has {length} bytes"), at + place)
+            if at + place + length > size:
+                return
             if kind == PAYLOAD or (kind in _CHANGES and _follows(window[place + _FLAGS_AT])):
                 yield kind, at + place, length
             place += length
