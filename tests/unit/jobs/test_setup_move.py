@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.move import MovePhase, MoveStep, ServedPlace, ServerMove, decide
+from zsnapdb.planning.setup.plan import StartedMove
 from zsnapdb.zfs import command
 
 
@@ -174,8 +176,12 @@ def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_set
     monkeypatch.setattr(setup_move, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
     planned: list[MoveStep | None] = []
-    monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, started: planned.append(started.decision.step))
-    monkeypatch.setattr(setup, "with_store", lambda planned: planned)
+
+    def plan_setup(facts: object, answers: object, started: StartedMove) -> SimpleNamespace:
+        planned.append(started.decision.step)
+        return SimpleNamespace(refusals=("refused",), lacks_move=False)
+
+    monkeypatch.setattr(setup, "plan_setup", plan_setup)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     setup.plan(SetupAnswers("s3://b/p"))
     assert planned == [MoveStep.FINISH]
