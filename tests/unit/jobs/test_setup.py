@@ -160,6 +160,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(later_steps, "moved_fitness", lambda session, socket: [])
     monkeypatch.setattr(host_needs, "judge_host", lambda *about, **more: [])
     monkeypatch.setattr(host_needs, "judge_room", lambda *about: [])
+    monkeypatch.setattr(host_needs, "referenced", lambda volumes: 0)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
 
     def run(argv: Sequence[str]) -> str:
@@ -570,6 +571,23 @@ def test_unmet_condition_of_a_step_of_the_user_is_a_note(
     planned = host.plan()
     assert planned.refusals == ()
     assert any(note.startswith("later: ") and "is unfit" in note for note in planned.notes)
+
+
+@pytest.mark.parametrize(("used", "is_noted"), [(1 << 20, False), (1 << 60, True)])
+def test_folder_that_may_be_too_small_is_a_note(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, used: int, is_noted: bool
+) -> None:
+    monkeypatch.setattr(host_needs, "referenced", lambda volumes: used)
+    assert any("before their compression" in note for note in host.plan().notes) == is_noted
+
+
+def test_credentials_of_the_shell_are_a_note(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers = replace(host.answers, repository="s3://b/p")
+    monkeypatch.setattr(later_steps, "CONDITIONS", ())
+    monkeypatch.setattr(later_steps, "_stored", lambda ahead: (False, 0))
+    for value in ("", "AKIA"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", value) if value else monkeypatch.delenv("AWS_ACCESS_KEY_ID", False)
+        assert any("of this shell" in note for note in host.plan().notes) == bool(value)
 
 
 def test_backups_in_the_repository_open_the_retention(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import ConfigError, NotFound, ServerError, ZsnapdbError
+from zsnapdb.base.quantities import size
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.backup import preflight
 from zsnapdb.jobs.base.instance import Instance
@@ -79,7 +80,7 @@ def look_ahead(facts: SetupFacts, planned: SetupPlan) -> LaterFacts:
         instance = Instance.of(settings, planned.answers.instance).impatient(_PATIENCE)
     except ConfigError as error:
         return LaterFacts((SetupRefusal(f"the answers make no configuration: {error.message}", error.hint),))
-    ahead = Ahead(planned, settings, instance, planned.server in facts.servers)
+    ahead = Ahead(planned, settings, instance, _is_running(facts, planned))
     own = {step.action for step in planned.steps}
     refusals, notes = list[SetupRefusal](), list[str]()
     for condition in CONDITIONS:
@@ -87,13 +88,18 @@ def look_ahead(facts: SetupFacts, planned: SetupPlan) -> LaterFacts:
             refusals += _unmet(condition, ahead)
         elif condition.step in PROOF and facts.passed_drill is None:
             notes += [f"later: {unmet.why}; {unmet.hint}" for unmet in _unmet(condition, ahead)]
-    notes += _shell_keys(ahead)
+    notes += (*_shell_keys(ahead), *_folder_room(ahead))
     has_repository, backups = False, 0
     try:
         has_repository, backups = _stored(ahead)
     except ZsnapdbError as error:
         refusals.append(_unusable(ahead, error))
     return LaterFacts(tuple(dict.fromkeys(refusals)), has_repository, backups, tuple(dict.fromkeys(notes)))
+
+
+def _is_running(facts: SetupFacts, planned: SetupPlan) -> bool:
+    known = set(planned.server.sockets) if planned.server is not None else set()
+    return any(known & set(server.sockets) for server in facts.servers)
 
 
 def _unmet(condition: Condition, ahead: Ahead) -> list[SetupRefusal]:
@@ -246,6 +252,19 @@ def _shell_keys(ahead: Ahead) -> Iterator[str]:
             f"the credentials come from {_SHELL_KEY} of this shell, which the scheduled jobs do not have: write them"
             " to a file, and name it with --credentials-file"
         )
+
+
+def _folder_room(ahead: Ahead) -> Iterator[str]:
+    """Yield a note if a first backup may not fit into the folder of the repository."""
+    address, server = ahead.instance.repository.address, ahead.server
+    if address.scheme != "file":
+        return
+    with suppress(OSError, ZsnapdbError):
+        seen = os.statvfs(f"/{address.path}")
+        free = seen.f_bavail * seen.f_frsize
+        needed = host_needs.referenced(_datasets(ahead)) if server.is_on_zfs else server.used
+        if free < needed:
+            yield f"/{address.path} has {size(free)} free, and the files take {size(needed)} before their compression"
 
 
 CONDITIONS = (

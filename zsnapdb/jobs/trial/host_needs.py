@@ -44,14 +44,17 @@ def _findings(checks: Sequence[Callable[[], object]]) -> Iterator[FitnessFinding
             yield unfit("drill", error.message, error.hint)
 
 
+def referenced(volumes: Sequence[str]) -> int:
+    """Return the bytes that the volumes take in their pool without their snapshots."""
+    return sum(int(read["referenced"].value) for read in datasets.properties_of(list(volumes), ["referenced"]).values())
+
+
 def judge_room(instance: Instance, volumes: Sequence[str]) -> list[FitnessFinding]:
     """Return a finding if the pool lacks room for the copy of a drill, which is as large as the volumes."""
     try:
         home = datasets.existing(scratch_datasets.home(instance, tuple(volumes)))
         free = datasets.available(home)
-        needed = START_BYTES + sum(
-            int(read["referenced"].value) for read in datasets.properties_of(list(volumes), ["referenced"]).values()
-        )
+        needed = START_BYTES + referenced(volumes)
     except ZsnapdbError as error:
         return [unfit("drill", error.message, error.hint)]
     if free >= needed:
