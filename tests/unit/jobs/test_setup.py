@@ -40,8 +40,16 @@ from zsnapdb.notify.occasions import send_test
 from zsnapdb.planning.backup.dataset_encryption import CLEAR
 from zsnapdb.planning.backup.fitness import unfit, warning
 from zsnapdb.planning.setup import layout
-from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers, SetupFacts, SetupRefusal
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.facts import (
+    FoundFiles,
+    FoundServer,
+    LaterFacts,
+    SetupAnswers,
+    SetupFacts,
+    SetupRefusal,
+)
+from zsnapdb.planning.setup.move import MoveDecision, MoveStep, planned_move
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay, StartedMove, plan_setup
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
 from zsnapdb.repository.crypto_keys import SigningKey
@@ -523,6 +531,7 @@ def masked_unit(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
     (host.configuration.parent.parent / layout.UNIT).symlink_to("/dev/null")
 
 
+UNMET = SetupRefusal("unmet", "hint")
 BROKEN = {
     "repository": (lost_credentials, "is unfit"),
     "files": (folder_that_cannot_be_written, "is unfit"),
@@ -571,6 +580,27 @@ def test_unmet_condition_of_a_step_of_the_user_is_a_note(
     planned = host.plan()
     assert planned.refusals == ()
     assert any(note.startswith("later: ") and "is unfit" in note for note in planned.notes)
+
+
+@pytest.mark.parametrize(("step", "allowed", "runs"), [("start", True, 1), ("start", False, 0), ("copy", True, 0)])
+def test_refusal_does_not_keep_a_server_stopped(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, step: str, allowed: bool, runs: int
+) -> None:
+    """An interrupted move left the server stopped on its copies: setup starts it, and does no other step."""
+    files = FoundFiles("mysql.service", option_folder="/etc/mysql/conf.d")
+    server = FoundServer(1, "mysql", "/m", ("/run/m.sock",), "/var/lib/mysql", Flavour.MYSQL, "ext4", files=files)
+    move = planned_move(server, files, "tank/mysql", (2, 3, 4))
+    facts = replace(job.gather(host.configuration, host.answers), servers=(), later=LaterFacts((UNMET,)))
+    started = StartedMove(move, MoveDecision(MoveStep(step)))
+    planned = plan_setup(facts, replace(host.answers, move=allowed), started)
+    assert (planned.refusals, planned.steps) == (("unmet",), ())
+    assert any("still starts the server" in note for note in planned.notes) == bool(runs)
+    done: list[MoveStep] = []
+    monkeypatch.setattr(setup_files, "execute", lambda move, step, tell: done.append(step))
+    with pytest.raises(PreflightError, match="unmet"):
+        setup_steps.execute(planned)
+    assert done == [MoveStep.START] * runs
+    assert not host.configuration.exists()
 
 
 @pytest.mark.parametrize(("used", "is_noted"), [(1 << 20, False), (1 << 60, True)])

@@ -72,11 +72,11 @@ def execute(
     Raises:
         CommandError: the test message did not arrive. No step was executed.
         PreflightError: the plan contains a reason why it must not be executed. Nothing was changed, with one exception:
-            a move was completed if its server was already running on ZFS.
+            a move was completed if its server was already running on ZFS, or was stopped on its copies.
     """
-    if plan.move is not None and plan.move_step is MoveStep.FINISH:
+    if plan.move is not None and (plan.move_step is MoveStep.FINISH or plan.starts_server):
         with exclusive("setup", doing="setting up this host"):
-            setup_move.execute(plan.move, MoveStep.FINISH, tell)
+            setup_move.execute(plan.move, plan.move_step, tell)
     if plan.refusals:
         raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
     settings = before_keys(plan)
@@ -86,7 +86,7 @@ def execute(
         raise CommandError(why, hint="the reason is shown above; give another target with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
         recipient, signer = plan.recipient, plan.signer
-        if plan.move is not None and plan.way is SetupWay.MOVE:
+        if plan.move is not None and plan.way is SetupWay.MOVE and not plan.starts_server:
             setup_move.execute(plan.move, plan.move_step, tell)
         for step in plan.steps:
             if step.action in (None, SetupAction.MOVE, *PROOF):

@@ -102,8 +102,8 @@ class SetupPlan:
     - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
     - `account`: the account to create, or None if every server has it; `move`: the move of the files, if any
-    - `move_step`: the step of the move; FINISH is executed even if there are refusals, because the server already runs
-      on ZFS and setup only records this
+    - `move_step`: the step of the move. FINISH is executed even if there are refusals, because the server already runs
+      on ZFS and setup only records this. START is executed too (`starts_server`)
     - `around`: the existing configuration
     - `kept`: the text of the existing configuration, if it lacks nothing and is not changed
     - `signing`: the file of the signing key, or NO_SIGNING if the host does not sign; None if an earlier setup or the
@@ -150,6 +150,11 @@ class SetupPlan:
     def lacks_move(self) -> bool:
         """Whether setup is refused only because the user's answers do not allow it to move the server's files."""
         return self.way is SetupWay.MOVE and bool(self.steps) and not self.answers.move
+
+    @property
+    def starts_server(self) -> bool:
+        """Whether setup starts the server that an interrupted move left stopped on its copies, despite refusals."""
+        return self.way is SetupWay.MOVE and self.move_step is MoveStep.START and self.answers.move
 
     @property
     def can_offer_binlogs(self) -> bool:
@@ -272,6 +277,8 @@ def _refused_later(facts: SetupFacts, plan: SetupPlan) -> SetupPlan:
         return plan
     hints = dict.fromkeys(refusal.hint for refusal in facts.later.refusals)
     whys = tuple(refusal.why for refusal in facts.later.refusals)
+    if plan.starts_server:
+        plan = replace(plan, notes=(*plan.notes, _STARTED))
     return replace(plan, steps=(), refusals=whys, refusal_hint="; ".join(hint for hint in hints if hint))
 
 
@@ -398,6 +405,7 @@ _FOLDER = (
 )
 _BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
+_STARTED = "setup still starts the server on its copies, and does no other step"
 _INTERRUPTED = "this move was interrupted: setup continues it"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
