@@ -289,7 +289,7 @@ def test_what_a_user_changed_in_the_configuration_stays(host: FakeHost) -> None:
     before = host.files()
     notes = host.plan().notes
     assert any('instance.main.agent: backup = { cron = "15 2 * * *"' in note for note in notes)
-    assert "  = instance.main.agent.drill was removed and stays out" in notes
+    assert {"  = instance.main.agent.drill was removed and stays out", "  = [instance.main.keep] stays"} <= set(notes)
     host.setup()
     assert host.files() == before
 
@@ -513,6 +513,16 @@ def wrong_login(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
     monkeypatch.setattr(Instance, "session", refuses)
 
 
+def identity_of_another_host(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    host.setup()
+    for file in host.configuration.parent.iterdir():
+        file.unlink()
+    Path(layout.cron_file("main")).unlink()
+    host.passwords.clear()
+    host.statements.clear()
+    monkeypatch.setattr(Repository, "backup_ids", lambda self, instance: ["a"])
+
+
 def folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
     file = host.configuration.parent.parent / "is unfit"
     file.write_text("")
@@ -533,6 +543,7 @@ def masked_unit(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
 
 UNMET = SetupRefusal("unmet", "hint")
 BROKEN = {
+    "identity": (identity_of_another_host, "is not an identity that opens them"),
     "repository": (lost_credentials, "is unfit"),
     "files": (folder_that_cannot_be_written, "is unfit"),
     "account": (account_of_others, "is unfit"),
@@ -546,7 +557,6 @@ BROKEN = {
 BY_PLAN = {
     SetupAction.MOVE: "the plan refuses files that cannot be moved, and a pool without room",
     SetupAction.BINLOG: "the plan refuses a server whose binlogs setup cannot turn on",
-    SetupAction.IDENTITY: "the condition `files` has its folder",
     SetupAction.SIGNING_KEY: "the condition `files` has its folder",
 }
 

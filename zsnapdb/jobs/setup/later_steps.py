@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import ConfigError, NotFound, ServerError, ZsnapdbError
-from zsnapdb.base.quantities import size
+from zsnapdb.base.quantities import quantity, size
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.backup import preflight
 from zsnapdb.jobs.base.instance import Instance
@@ -131,6 +131,21 @@ def _repository(ahead: Ahead) -> Iterator[SetupRefusal]:
 
 def _unusable(ahead: Ahead, error: ZsnapdbError) -> SetupRefusal:
     return SetupRefusal(f"the repository {ahead.plan.answers.repository} cannot be used: {error.message}", error.hint)
+
+
+def _identity(ahead: Ahead) -> Iterator[SetupRefusal]:
+    """Check that the identity of this host opens the existing backups of the instance."""
+    try:
+        repository, name = ahead.instance.open_repository(), ahead.instance.name
+    except NotFound:
+        return
+    known, file = repository.recipients, ahead.plan.identity
+    if known and ahead.plan.recipient not in known and (count := len(repository.backup_ids(name))):
+        what = f"the repository has {quantity(count, 'backup')} of {name}, encrypted to {known[0]}"
+        yield SetupRefusal(
+            f"{what}, and {file} is not an identity that opens them",
+            f"copy the identity of the host that made these backups to {file}, or use another address",
+        )
 
 
 def _files(ahead: Ahead) -> Iterator[SetupRefusal]:
@@ -269,6 +284,7 @@ def _folder_room(ahead: Ahead) -> Iterator[str]:
 
 CONDITIONS = (
     Condition("repository", SetupAction.REPOSITORY, _repository),
+    Condition("identity", SetupAction.IDENTITY, _identity),
     Condition("files", SetupAction.CONFIGURATION, _files),
     Condition("account", SetupAction.ACCOUNT, _account),
     Condition("login", SetupAction.DOCTOR, _login),

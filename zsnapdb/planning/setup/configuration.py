@@ -194,6 +194,12 @@ def retention_table(instance: str) -> ConfigTable:
     return ConfigTable(("instance", instance, "keep"), ("last = 7", "daily = 14", "weekly = 8", "monthly = 12"))
 
 
+def retention_rules(instance: str) -> Mapping[str, Any]:
+    """Return the rules of `retention_table` as a document."""
+    table = retention_table(instance)
+    return subtables(document_of(table.text), *table.path)
+
+
 def _instance(
     answers: SetupAnswers,
     login: ServerLogin,

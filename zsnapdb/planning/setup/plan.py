@@ -22,6 +22,7 @@ from zsnapdb.planning.setup.configuration import (
     ServerPlaces,
     SetupSurroundings,
     merged_configuration,
+    retention_rules,
     retention_table,
     surroundings,
 )
@@ -354,6 +355,8 @@ def _configuration_notes(facts: SetupFacts, plan: SetupPlan, merged: Merge) -> I
     elif not around.own and around.configured:
         yield f"{path} is there: the instance is added to it, all else stays"
     yield from (f"  = {sentence}" for sentence in merged.stays)
+    if "keep" in around.own and around.own["keep"] != retention_rules(plan.answers.instance):
+        yield f"  = [instance.{plan.answers.instance}.keep] stays"
     if around.own and not around.knows_login(plan.login):
         yield "the login in the file stays: setup makes no account"
     if around.is_shared and plan.kept is None:
@@ -384,8 +387,9 @@ def _open_rules(facts: SetupFacts, plan: SetupPlan) -> Iterator[str]:
     yield "then look at what the rules would remove:"
     yield f"  {command_line(facts.configuration, 'prune', name, '--plan')}"
     if facts.has_systemd or facts.cron is None:
-        yield f"then schedule prune in [instance.{name}.agent], and run `systemctl reload {UNIT}`:"
+        yield f"then schedule prune in [instance.{name}.agent], and reload the agent:"
         yield f"  {PRUNE}"
+        yield f"  systemctl reload {UNIT}"
     else:
         yield f"then schedule prune in {cron_file(name)}:"
         yield from (f"  {line}" for line in facts.cron.split("\n") if f" prune {name} " in line)
