@@ -125,6 +125,9 @@ def first_hour(person: Person, package: str) -> None:
     person.does("mkdir /srv/backups /srv/elsewhere")
     person.is_refused(f"{setup} --notify /bin/false", "the test message did not reach /bin/false")
     person.does(f"{setup.replace('/srv/backups', '/srv/elsewhere')} --notify /bin/true --no-proof")
+    hint = person.is_refused(f"{setup} --notify /bin/true", "and the answers say file:///srv/backups")
+    (removal,) = re.findall(r"`(zsnapdb setup --remove [^`]*)`", hint)
+    person.does(f"{removal} --yes")
     person.does(f"{setup} --notify /bin/true")
     second = f"{setup.replace(SOCKET, SECOND_SOCKET)} --instance second"
     hint = person.is_refused(f"{second} --config /etc/other.toml", "one agent runs the jobs of all instances")

@@ -139,22 +139,25 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_passed_drill(lab: Lab, tmp
     # The guest has programs of both families, and its MySQL starts by a script alone.
     program = ("--binary", "/opt/mysql/bin/mysqld") if lab.flavour == "mysql" else ()
     words = ("setup", f"file://{folder}", "--config", str(config), *program, "--json")
-    plan = lab.zsnapdb(*words, "--plan").json
-    assert (plan["way"], plan["refusals"]) == ("adopt", [])
-    found = {
-        name: plan["server"][name] for name in ("flavour", "datadir", "dataset", "page_size", "sockets", "account")
-    }
-    assert found == {
-        "flavour": lab.flavour,
-        "datadir": "/var/lib/mysql/data",
-        "dataset": "tank/mysql/data",
-        "page_size": 16384,
-        "sockets": [SOCKET],
-        "account": "mysql",
-    }
-    assert not config.parent.exists()
+    if lab.flavour == "mysql":
+        refused = json.loads(lab.zsnapdb(*words, "--plan").stdout)["refusals"]
+        assert "the account zsnapdb@localhost was there before" in refused[0]
     lab.sql("RENAME USER zsnapdb@localhost TO aside@localhost")
     try:
+        plan = lab.zsnapdb(*words, "--plan").json
+        assert (plan["way"], plan["refusals"]) == ("adopt", [])
+        found = {
+            name: plan["server"][name] for name in ("flavour", "datadir", "dataset", "page_size", "sockets", "account")
+        }
+        assert found == {
+            "flavour": lab.flavour,
+            "datadir": "/var/lib/mysql/data",
+            "dataset": "tank/mysql/data",
+            "page_size": 16384,
+            "sockets": [SOCKET],
+            "account": "mysql",
+        }
+        assert not config.parent.exists()
         document = lab.zsnapdb(*words, "--yes").json
         own = {"identity", "configuration", "signing-key", "repository", "schedule"}
         own |= {"account"} if lab.flavour == "mysql" else set()
@@ -168,6 +171,7 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_passed_drill(lab: Lab, tmp
         assert set(lab.zsnapdb(*words, "--yes", "--no-proof").json["done"]) == own
         assert {file.name: file.read_bytes() for file in config.parent.iterdir()} == written
         lines = CRON.read_text().splitlines()
+        takes_over(lab, [*words[:2], *program, "--json"], tmp_path / "other" / "zsnapdb.toml")
         for job in ("binlog archive main --once", "reap"):
             (line,) = [line for line in lines if f" {job} " in line]
             as_cron_runs(lines, line)
@@ -175,6 +179,33 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_passed_drill(lab: Lab, tmp
         CRON.unlink(missing_ok=True)
         lab.sql("DROP USER IF EXISTS zsnapdb@localhost")
         lab.sql("RENAME USER aside@localhost TO zsnapdb@localhost")
+
+
+def takes_over(lab: Lab, words: list[str], config: Path) -> None:
+    """Plan the setup of another host, which takes over the repository with a configuration written by hand."""
+    config.parent.mkdir()
+    keys = config.parents[1] / "etc"
+    login = f'socket = "{SOCKET}"\npassword_file = "{keys}/main.password"\n' if lab.flavour == "mysql" else ""
+    own = f'[instance.main]\n{login}repository = "r"\n[repository.r]\nurl = "{words[1]}"\n'
+    config.write_text(own)
+    other = json.loads(lab.zsnapdb(*words, "--config", str(config), "--plan").stdout)
+    assert "cron runs the jobs of main with " in other["refusals"][0]
+    CRON.unlink()
+    encrypted = json.loads(lab.zsnapdb(*words, "--config", str(config), "--plan").stdout)
+    assert "no recipients are configured here" in encrypted["refusals"][0]
+    recipient = re.search(r"recipients = .*", (keys / "zsnapdb.toml").read_text())
+    assert recipient is not None
+    own += f'[repository.r.encryption]\n{recipient[0]}\nidentity_file = "{keys}/identity"\n'
+    config.write_text(own + f'signing_key_file = "{keys}/signing-key"\n')
+    plan = lab.zsnapdb(*words, "--config", str(config), "--plan").json
+    assert plan["refusals"] == []
+    assert any("already has 1 backup of main" in note for note in plan["notes"])
+    (text,) = [step["text"] for step in plan["steps"] if step["action"] == "configuration"]
+    assert (" prune " in "".join(step["text"] for step in plan["steps"]), "snapshot = " in text) == (False, True)
+    first = (*words, "--config", f"{config}.new", "--instance", "second", "--binary", "/bin/nowhere", "--plan")
+    refused = json.loads(lab.zsnapdb(*first).stdout)
+    assert any("/bin/nowhere cannot be executed" in why for why in refused["refusals"]), refused
+    assert [file.name for file in config.parent.iterdir()] == [config.name]
 
 
 def a_clone_from_its_making_to_its_end(lab: Lab, config: Path) -> None:

@@ -92,8 +92,12 @@ def setup(
     Then setup creates datasets, stops the server, copies the files, compares every copy, and starts the server on them.
     The old files are kept.
 
-    The instance is added to an existing configuration. An earlier setup of the same instance is replaced. With --plan:
-    exit code 4 if the setup would be refused.
+    Before the first change, setup checks the conditions of all steps, such as the server program that a drill needs.
+
+    In an existing configuration, every value stays, and setup adds only missing keys. Setup refuses to start if the
+    configuration has another repository, socket or dataset for this instance. If the repository already has backups of
+    the instance, setup schedules no prune before the configuration has retention rules. With --plan: exit code 4 if the
+    setup would be refused.
     """
     from zsnapdb.jobs.setup import discovery as job
     from zsnapdb.jobs.setup import steps

@@ -182,7 +182,7 @@ class RemovalDocument(Document):
     configuration: Annotated[str, At("plan.facts.configuration")]
     notes: Annotated[tuple[str, ...], At("plan.notes")]
     steps: Annotated[
-        tuple[Annotated[dict[str, Any], Dumped(f"{_PLANNING}.configuration.RemovalStep")], ...], At("steps", _steps)
+        tuple[Annotated[dict[str, Any], Dumped(f"{_PLANNING}.removal.RemovalStep")], ...], At("steps", _steps)
     ]
 
 

@@ -51,6 +51,12 @@ def make_users(
             session.query(statement)
 
 
+def is_known(session: Session, user: str) -> bool:
+    """Return whether the account `user`@localhost exists. The session's account must be able to read all accounts."""
+    counted = session.query("SELECT COUNT(*) FROM mysql.user WHERE User = %s AND Host = 'localhost'", (user,))
+    return any(int(row[0]) for row in counted)
+
+
 def drop(session: Session, user: str) -> None:
     """Drop the account `user`@localhost."""
     session.query(f"DROP USER {user}@localhost")

@@ -15,9 +15,9 @@ from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.jobs.setup.examples import Example
 from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck, SetupResult
 from zsnapdb.planning.repository.sizing import BACKUP, NOTE, RESTORE, STORED, SizingEstimate
-from zsnapdb.planning.setup.configuration import RemovalPlan, RemovalStep
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
+from zsnapdb.planning.setup.removal import RemovalPlan, RemovalStep
 from zsnapdb.report.backup import BackupView
 from zsnapdb.report.doctor import DoctorView
 from zsnapdb.report.trial import DrillView

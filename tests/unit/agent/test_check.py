@@ -11,7 +11,7 @@ from tests.unit.support.command_line import CHECKOUT
 from zsnapdb.agent.daemon import check_schedules
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import parse
-from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import ServerLogin, merged_configuration
 from zsnapdb.planning.setup.facts import SetupAnswers
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
@@ -81,7 +81,7 @@ def test_the_example_of_a_configuration_can_be_kept_with_everything_in_it() -> N
 
 def test_what_setup_writes_can_be_kept() -> None:
     answers = SetupAnswers(repository="file:///backups", instance="main")
-    check_schedules(parse(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None), "setup"), NOW)
+    check_schedules(parse(merged_configuration(answers, ServerLogin("/s", "zsnapdb"), None).text, "setup"), NOW)
 
 
 def test_a_schedule_that_cannot_be_read_is_refused() -> None:

@@ -16,7 +16,7 @@ from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import InstanceSettings, parse
-from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import ServerLogin, merged_configuration
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.layout import cron_text
 
@@ -113,7 +113,7 @@ def jobs(text: str) -> Iterator[tuple[str, str]]:
 
 def setup_schedules() -> InstanceSettings:
     answers = SetupAnswers(repository="file:///backups", instance="main")
-    return parse(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None), "setup").instance["main"]
+    return parse(merged_configuration(answers, ServerLogin("/s", "zsnapdb"), None).text, "setup").instance["main"]
 
 
 def test_the_schedules_of_setup_verify_on_saturday_and_drill_on_sunday() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,28 +19,42 @@ import typer
 from tests.unit.support.drilled import evidence
 from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.base.errors import ChangedError, CommandError, PreflightError, ServerError
 from zsnapdb.cli import setup as setup_cli
 from zsnapdb.config.settings import Settings, load, parse
+from zsnapdb.jobs.backup import preflight
+from zsnapdb.jobs.backup.preflight import Examined
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import init
-from zsnapdb.jobs.setup import configuration
+from zsnapdb.jobs.setup import configuration, later_steps
 from zsnapdb.jobs.setup import discovery as job
 from zsnapdb.jobs.setup import move as setup_files
 from zsnapdb.jobs.setup import steps as setup_steps
 from zsnapdb.jobs.steps import move_state
+from zsnapdb.jobs.trial import host_needs
 from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
 from zsnapdb.notify.occasions import send_test
 from zsnapdb.planning.backup.dataset_encryption import CLEAR
+from zsnapdb.planning.backup.fitness import unfit, warning
 from zsnapdb.planning.setup import layout
-from zsnapdb.planning.setup.facts import FoundFiles, FoundServer, SetupAnswers
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.facts import (
+    FoundFiles,
+    FoundServer,
+    LaterFacts,
+    SetupAnswers,
+    SetupFacts,
+    SetupRefusal,
+)
+from zsnapdb.planning.setup.move import MoveDecision, MoveStep, planned_move
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay, StartedMove, plan_setup
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
 from zsnapdb.repository.crypto_keys import SigningKey
 from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import command, datasets, encryption, version
 from zsnapdb.zfs.mounts import MountEntry
 
@@ -110,6 +126,21 @@ class FakeSession:
             self.host.passwords.setdefault(self.account, "".join(parameters))
 
 
+class LookingSession(FakeSession):
+    """A session that only looks, before the first change of a setup."""
+
+    @classmethod
+    def open(cls, address: Any, password: Any) -> FakeSession:
+        session = cls(str(address.socket))
+        if address.user != "root" and cls.host.passwords.get(session.account) != password.get_secret_value():
+            raise ServerError("access denied")
+        return session
+
+    def query(self, sql: str, parameters: Sequence[str] = ()) -> Any:
+        assert sql.startswith("SELECT ")
+        return [(int(self.account in self.host.passwords),)]
+
+
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     """A host on which nothing of zsnapdb is."""
@@ -132,6 +163,12 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
     monkeypatch.setattr(move_state, "journal", lambda: tmp_path / "no-move.json")
     monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
     monkeypatch.setattr(setup_steps, "Session", FakeSession)
+    monkeypatch.setattr(later_steps, "Session", LookingSession)
+    monkeypatch.setattr(preflight, "examine", lambda instance, session: Examined((), None))
+    monkeypatch.setattr(later_steps, "moved_fitness", lambda session, socket: [])
+    monkeypatch.setattr(host_needs, "judge_host", lambda *about, **more: [])
+    monkeypatch.setattr(host_needs, "judge_room", lambda *about: [])
+    monkeypatch.setattr(host_needs, "referenced", lambda volumes: 0)
     monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
 
     def run(argv: Sequence[str]) -> str:
@@ -189,7 +226,7 @@ def test_a_setup_that_was_interrupted_goes_on_and_ends_like_any_other(
             patched.setattr(init, "init", lambda settings, name: host.step("init"))
         with pytest.raises(ServerError, match="interrupted"):
             host.setup()
-    before = {name: body for name, body in host.files().items() if name.startswith("etc/")}
+    before = {name: body for name, body in host.files().items() if re.match(r"etc/[^.]", name)}
     host.fails_at = ""
     result = host.setup()
     after = host.files()
@@ -206,24 +243,33 @@ def test_a_setup_that_ended_can_run_again_and_changes_nothing(host: FakeHost) ->
     assert (host.files(), host.passwords) == (before, accounts)
 
 
-def test_setup_sees_in_the_repository_whether_a_drill_has_passed(host: FakeHost) -> None:
+def test_setup_sees_whether_a_drill_of_this_host_has_passed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     def has_drill() -> bool:
         return SetupAction.DRILL in [step.action for step in host.plan().steps]
 
+    def store(outcome: Outcome, drill_id: str) -> None:
+        drills.write(repository, evidence(outcome, repository.id, drill_id))
+
     host.setup()
     assert has_drill()
-    repository = Instance.of(load(host.configuration), "main").open_repository()
-    drills.write(repository, evidence(Outcome.FAILED, repository.id))
-    assert has_drill(), "it did not pass"
-    drills.write(repository, evidence(Outcome.PASSED, repository.id, "20261123T000000Z-0002"))
+    own = Instance.of(load(host.configuration), "main")
+    repository, ids = own.open_repository(), [f"20261123T00000{number}Z-000{number}" for number in range(3)]
+    known: list[str] = []
+    monkeypatch.setattr(host_backup_record, "drilled_here", lambda instance, repository: tuple(known))
+    store(Outcome.PASSED, ids[0])
+    assert has_drill(), "another host ran it"
+    store(Outcome.FAILED, ids[1])
+    known += [ids[1], ids[2]]
+    assert has_drill(), "it did not pass, or its evidence is gone"
+    store(Outcome.PASSED, ids[2])
     assert not has_drill()
 
 
 def test_an_account_that_others_made_is_not_taken_over(host: FakeHost) -> None:
     host.passwords["zsnapdb"] = "theirs"
-    with pytest.raises(ServerError, match="was there before"):
+    with pytest.raises(PreflightError, match="was there before"):
         host.setup()
-    assert host.passwords == {"zsnapdb": "theirs"}
+    assert (host.passwords, host.files(), host.statements) == ({"zsnapdb": "theirs"}, {}, [])
 
 
 def test_a_plan_changes_nothing_and_shows_every_step(host: FakeHost) -> None:
@@ -234,44 +280,82 @@ def test_a_plan_changes_nothing_and_shows_every_step(host: FakeHost) -> None:
     assert json.loads(view.document())["server"]["flavour"] == "mysql"
 
 
-def test_tables_that_a_person_changed_are_not_overwritten_and_a_comment_is_no_change(host: FakeHost) -> None:
+def test_what_a_user_changed_in_the_configuration_stays(host: FakeHost) -> None:
     host.setup()
     with host.configuration.open("a") as file:
         file.write("# mine\n")
+    changed = host.configuration.read_text().replace("daily = 14", "daily = 30").replace('"15 1 * * *"', '"15 2 * * *"')
+    host.configuration.write_text(changed.replace('drill = { cron = "30 5 * * 0" }\n', ""))
+    before = host.files()
+    notes = host.plan().notes
+    assert any('instance.main.agent: backup = { cron = "15 2 * * *"' in note for note in notes)
+    assert {"  = instance.main.agent.drill was removed and stays out", "  = [instance.main.keep] stays"} <= set(notes)
+    host.setup()
+    assert host.files() == before
+
+
+def test_configuration_of_a_user_is_taken_over(host: FakeHost) -> None:
+    url = host.answers.repository
+    own = (
+        f'# by hand\n[instance.main]\nsocket = "/run/m.sock"  # mine\nrepository = "r"\n[repository.r]\nurl = "{url}"\n'
+    )
+    host.configuration.parent.mkdir()
+    host.configuration.write_text(own)
+    host.configuration.chmod(0o640)
+    planned = host.plan()
+    assert '  + backup = { cron = "15 1 * * *", jitter = "10m" }' in planned.notes
+    host.setup()
+    settings = load(host.configuration)
+    assert (list(settings.repository), settings.instance["main"].agent.backup is not None) == (["r"], True)
+    assert host.passwords == {"zsnapdb": settings.instance["main"].password().get_secret_value()}
+    lines = iter(host.configuration.read_text().splitlines())
+    assert all(line in lines for line in own.splitlines())
+    assert [file.read_text() for file in host.configuration.parent.glob("zsnapdb.toml.before-*")] == [own]
+    assert host.configuration.stat().st_mode & 0o777 == 0o640
     before = host.files()
     host.setup()
     assert host.files() == before
-    changed = host.configuration.read_text().replace("daily = 14", "daily = 30")
-    host.configuration.write_text(changed)
-    with pytest.raises(PreflightError, match="somebody changed it since"):
-        host.setup()
-    assert host.configuration.read_text() == changed
 
 
-def test_other_words_replace_what_setup_wrote_keep_it_and_show_the_difference(host: FakeHost, tmp_path: Path) -> None:
-    host.setup()
-    first = host.configuration.read_bytes()
-    places = [f"file://{tmp_path / name}" for name in ("backups", "elsewhere", "third")]
-    for place in places[1:]:
-        Path(place.removeprefix("file://")).mkdir()
-        before = load(host.configuration).repository["backups"].url
-        host.answers = replace(host.answers, repository=place)
-        planned = host.plan()
-        assert planned.refusals == ()
-        assert {f'  - url = "{before}"', f'  + url = "{place}"'} <= set(planned.notes)
-        setup_steps.execute(planned)
-        assert load(host.configuration).repository["backups"].url == place
-        assert host.plan().refusals == ()
-    kept = {file.read_bytes() for file in host.configuration.parent.glob("zsnapdb.toml.before-*")}
-    assert kept == {first, first.replace(places[0].encode(), places[1].encode())}
-
-
-@pytest.mark.parametrize("killed_after", range(4))
-def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_corrected(
-    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+def test_another_repository_is_refused_until_the_instance_is_removed(
+    host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its record and the file are two: whichever was written, it knows its own words."""
+    monkeypatch.setattr(configuration, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
+    monkeypatch.setattr(catalogue, "listing", lambda settings, host: [])
+    monkeypatch.setattr(configuration, "with_volumes", lambda instance: instance.with_volumes({"data": "t/d"}))
+    monkeypatch.setattr(configuration, "UNIT_FILE", str(tmp_path / "no-unit"))
     host.setup()
+    before = host.files()
+    (tmp_path / "elsewhere").mkdir()
+    first, host.answers = host.answers, replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
+    with pytest.raises(PreflightError, match=f"go to {first.repository}, and the answers say") as caught:
+        host.setup()
+    assert f"`zsnapdb setup --remove --instance main --config {host.configuration}`" in str(caught.value.hint)
+    assert host.files() == before
+    configuration.execute_removal(configuration.find_removal("main", host.configuration))
+    host.setup()
+    assert load(host.configuration).repository["backups"].url == host.answers.repository
+
+
+def test_configuration_that_changed_since_the_plan_is_not_replaced(host: FakeHost) -> None:
+    planned = host.plan()
+    host.configuration.parent.mkdir()
+    host.configuration.write_text("[site]\n")
+    with pytest.raises(ChangedError, match="was changed since the plan"):
+        setup_steps.execute(planned)
+    assert host.configuration.read_text() == "[site]\n"
+    host.setup()
+    assert host.configuration.read_text().startswith("[site]\n")
+
+
+@pytest.mark.parametrize("own", ["", '[instance.main]\nrepository = "r"\n'])
+@pytest.mark.parametrize("killed_after", range(12))
+def test_setup_killed_at_a_write_leaves_a_whole_file_and_goes_on(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, own: str, killed_after: int
+) -> None:
+    if own:
+        host.configuration.parent.mkdir()
+        host.configuration.write_text(own)
     written: list[Path] = []
     whole = files.replace
 
@@ -281,16 +365,19 @@ def test_a_setup_that_is_killed_while_it_writes_its_configuration_can_still_be_c
         written.append(file)
         whole(file, content, mode)
 
-    for name in ("elsewhere", "third"):
-        (tmp_path / name).mkdir()
-    host.answers = replace(host.answers, repository=f"file://{tmp_path / 'elsewhere'}")
     with monkeypatch.context() as patched:
         patched.setattr(files, "replace", until_killed)
         with contextlib.suppress(KeyboardInterrupt):
             host.setup()
-    host.answers = replace(host.answers, repository=f"file://{tmp_path / 'third'}")
+    if host.configuration.exists() and host.configuration.read_text() != own:
+        load(host.configuration)
     host.setup()
-    assert load(host.configuration).repository["backups"].url == f"file://{tmp_path / 'third'}"
+    lines = host.configuration.read_text()
+    for key in ("socket", "last", "snapshot", "prune", "url", "reap"):
+        assert f"\n{key} = " in lines
+    before = host.files()
+    host.setup()
+    assert host.files() == before
 
 
 SECOND = DiscoveredProcess(900, "mysql", "/opt/x/mysqld", ("/run/second.sock",), "/var/lib/mysql/data")
@@ -318,29 +405,6 @@ def test_a_second_instance_is_added_and_all_that_is_there_stays(host: FakeHost, 
     assert host.configuration.stat().st_mode & 0o777 == 0o640
     host.setup()
     assert host.configuration.read_text() == text, "the same setup changes nothing"
-
-
-def test_a_second_instance_that_is_corrected_leaves_the_first_one_and_its_repository(
-    host: FakeHost, second: SetupAnswers, tmp_path: Path
-) -> None:
-    first = load(host.configuration)
-    host.answers = second
-    host.setup()
-    for name in ("elsewhere", "third"):
-        (tmp_path / name).mkdir()
-        host.answers = replace(second, repository=f"file://{tmp_path / name}")
-        host.setup()
-        settings = load(host.configuration)
-        assert settings.repository["backups-shop"].url == f"file://{tmp_path / name}"
-        assert settings.instance["shop"].repository == "backups-shop"
-        assert (settings.instance["main"], settings.repository["backups"]) == (
-            first.instance["main"],
-            first.repository["backups"],
-        )
-    host.answers = replace(second, instance="main", socket="/run/m.sock", repository=f"file://{tmp_path / 'third'}")
-    host.setup()
-    settings = load(host.configuration)
-    assert {one.repository for one in settings.instance.values()} == {"backups-shop"}, "both use the same place"
 
 
 def test_a_second_configuration_that_the_agent_of_this_host_would_not_read_is_refused(
@@ -399,7 +463,7 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
         here = settings.notifications.model_copy(update={"state": tmp_path / "notifications"})
         return settings.model_copy(update={"notifications": here})
 
-    monkeypatch.setattr(job, "parse", parsed)
+    monkeypatch.setattr(later_steps, "parse", parsed)
     program = tmp_path / "tell"
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/heard\nexit {ends}\n")
     program.chmod(0o755)
@@ -416,6 +480,166 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
         (tmp_path / "heard").unlink()
         host.setup()
         assert not (tmp_path / "heard").exists(), "the same setup tests it once"
+
+
+def unfit_server(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    findings = (unfit("tables", "is unfit", "hint"), warning("x", "is a warning"))
+    monkeypatch.setattr(preflight, "examine", lambda instance, session: Examined(findings, None))
+
+
+def lost_server_program(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    monkeypatch.setattr(host_needs, "judge_host", lambda *about, **more: [unfit("drill", "is unfit", "hint")])
+
+
+def full_pool(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    monkeypatch.setattr(host_needs, "judge_room", lambda *about: [unfit("drill", "is unfit", "hint")])
+
+
+def lost_credentials(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    host.answers = replace(host.answers, repository="s3://b/p", credentials_file="/nowhere/is unfit")
+
+
+def account_of_others(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    host.passwords["zsnapdb"] = "is unfit"
+    monkeypatch.setattr(later_steps, "account_refusal", lambda account, error: SetupRefusal("is unfit", "hint"))
+
+
+def wrong_login(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    def refuses(instance: Instance) -> None:
+        raise ServerError(f"{instance.settings.user} is unfit")
+
+    host.configuration.parent.mkdir()
+    host.configuration.write_text('[instance.main]\nsocket = "/run/m.sock"\nuser = "x"\n')
+    monkeypatch.setattr(Instance, "session", refuses)
+
+
+def identity_of_another_host(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    host.setup()
+    for file in host.configuration.parent.iterdir():
+        file.unlink()
+    Path(layout.cron_file("main")).unlink()
+    host.passwords.clear()
+    host.statements.clear()
+    monkeypatch.setattr(Repository, "backup_ids", lambda self, instance: ["a"])
+
+
+def folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    file = host.configuration.parent.parent / "is unfit"
+    file.write_text("")
+    host.configuration = file / "zsnapdb.toml"
+
+
+def masked_unit(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
+    gather = job.gather
+
+    def with_systemd(*about: Any) -> SetupFacts:
+        return replace(gather(*about), has_systemd=True, unit=None)
+
+    monkeypatch.setattr(job, "gather", with_systemd)
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/x")
+    monkeypatch.setattr(later_steps, "UNIT_FOLDERS", (str(host.configuration.parent.parent),))
+    (host.configuration.parent.parent / layout.UNIT).symlink_to("/dev/null")
+
+
+UNMET = SetupRefusal("unmet", "hint")
+BROKEN = {
+    "identity": (identity_of_another_host, "is not an identity that opens them"),
+    "repository": (lost_credentials, "is unfit"),
+    "files": (folder_that_cannot_be_written, "is unfit"),
+    "account": (account_of_others, "is unfit"),
+    "login": (wrong_login, "is unfit"),
+    "schedule": (masked_unit, "is masked"),
+    "fitness": (unfit_server, "is unfit"),
+    "drill": (lost_server_program, "is unfit"),
+    "room": (full_pool, "is unfit"),
+}
+"""For each condition of a later step, a host that does not meet it."""
+BY_PLAN = {
+    SetupAction.MOVE: "the plan refuses files that cannot be moved, and a pool without room",
+    SetupAction.BINLOG: "the plan refuses a server whose binlogs setup cannot turn on",
+    SetupAction.SIGNING_KEY: "the condition `files` has its folder",
+}
+
+
+def test_each_step_has_a_condition_that_is_checked_before_the_first_step() -> None:
+    assert {one.name for one in later_steps.CONDITIONS} == set(BROKEN)
+    assert {one.step for one in later_steps.CONDITIONS} | set(BY_PLAN) == set(SetupAction)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_unmet_condition_of_a_later_step_refuses_before_any_change(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    breaks, why = BROKEN[name]
+    breaks(monkeypatch, host)
+    before = host.files()
+    planned = host.plan()
+    assert why in planned.refusals[0]
+    assert (planned.steps, bool(planned.refusal_hint)) == ((), True)
+    with pytest.raises(PreflightError, match=why):
+        setup_steps.execute(planned, hears=hears)
+    assert (host.files(), host.commands, host.statements) == (before, [], [])
+
+
+@pytest.mark.parametrize("name", ["fitness", "drill", "room"])
+def test_unmet_condition_of_a_step_of_the_user_is_a_note(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    BROKEN[name][0](monkeypatch, host)
+    host.answers = replace(host.answers, proof=False)
+    planned = host.plan()
+    assert planned.refusals == ()
+    assert any(note.startswith("later: ") and "is unfit" in note for note in planned.notes)
+
+
+@pytest.mark.parametrize(("step", "allowed", "runs"), [("start", True, 1), ("start", False, 0), ("copy", True, 0)])
+def test_refusal_does_not_keep_a_server_stopped(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, step: str, allowed: bool, runs: int
+) -> None:
+    """An interrupted move left the server stopped on its copies: setup starts it, and does no other step."""
+    files = FoundFiles("mysql.service", option_folder="/etc/mysql/conf.d")
+    server = FoundServer(1, "mysql", "/m", ("/run/m.sock",), "/var/lib/mysql", Flavour.MYSQL, "ext4", files=files)
+    move = planned_move(server, files, "tank/mysql", (2, 3, 4))
+    facts = replace(job.gather(host.configuration, host.answers), servers=(), later=LaterFacts((UNMET,)))
+    started = StartedMove(move, MoveDecision(MoveStep(step)))
+    planned = plan_setup(facts, replace(host.answers, move=allowed), started)
+    assert (planned.refusals, planned.steps) == (("unmet",), ())
+    assert any("still starts the server" in note for note in planned.notes) == bool(runs)
+    done: list[MoveStep] = []
+    monkeypatch.setattr(setup_files, "execute", lambda move, step, tell: done.append(step))
+    with pytest.raises(PreflightError, match="unmet"):
+        setup_steps.execute(planned)
+    assert done == [MoveStep.START] * runs
+    assert not host.configuration.exists()
+
+
+@pytest.mark.parametrize(("used", "is_noted"), [(1 << 20, False), (1 << 60, True)])
+def test_folder_that_may_be_too_small_is_a_note(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, used: int, is_noted: bool
+) -> None:
+    monkeypatch.setattr(host_needs, "referenced", lambda volumes: used)
+    assert any("before their compression" in note for note in host.plan().notes) == is_noted
+
+
+def test_credentials_of_the_shell_are_a_note(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers = replace(host.answers, repository="s3://b/p")
+    monkeypatch.setattr(later_steps, "CONDITIONS", ())
+    monkeypatch.setattr(later_steps, "_stored", lambda ahead: (False, 0))
+    for value in ("", "AKIA"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", value) if value else monkeypatch.delenv("AWS_ACCESS_KEY_ID", False)
+        assert any("of this shell" in note for note in host.plan().notes) == bool(value)
+
+
+def test_backups_in_the_repository_open_the_retention(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.setup()
+    host.configuration.unlink()
+    monkeypatch.setattr(Repository, "backup_ids", lambda self, instance: ["a", "b"] if instance == "main" else [])
+    planned = host.plan()
+    assert any("the repository already has 2 backups of main" in note for note in planned.notes)
+    host.setup()
+    own = load(host.configuration).instance["main"]
+    assert (own.keep, own.agent.prune, own.agent.backup is not None) == (None, None, True)
+    assert " prune main " not in Path(layout.cron_file("main")).read_text()
 
 
 @pytest.mark.parametrize("wrong", ["no credentials", "ignored condition"])

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from zsnapdb.jobs.steps import move_state
 from zsnapdb.jobs.steps.move_state import MovedServer, MoveRecord
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.move import MovePhase, MoveStep, ServedPlace, ServerMove, decide
+from zsnapdb.planning.setup.plan import StartedMove
 from zsnapdb.zfs import command
 
 
@@ -57,7 +59,7 @@ def test_a_move_ends_with_the_server_on_the_copies_and_the_old_files_kept(host: 
     check_moved(host)
 
 
-STEPS, STARTS = 42, 33
+STEPS, STARTS = 44, 35
 """How often a whole move reaches a step that it may be killed at, and the one before the start on the copies."""
 
 
@@ -111,11 +113,18 @@ def test_a_server_that_did_not_open_its_copies_is_put_back_and_the_next_move_end
 
 
 def test_a_server_whose_later_options_name_other_files_is_not_started_on_a_mixture(host: MovingHost) -> None:
-    host.later, starts = "--datadir=/var/lib/mysql", host.rows
-    with pytest.raises(ServerError, match=r"old files again: the server would not use .*datadir = /var"):
+    """Its options are checked before it is stopped, and again before it is started on the copies."""
+    host.later, before = "--datadir=/var/lib/mysql", host.rows
+    with pytest.raises(ServerError, match=r"the server would not use .*datadir = /var"):
         setup_move.execute(host.move())
-    assert (host.runs_on, host.rows) == (str(host.datadir), starts + 1)
+    assert (host.runs_on, host.rows, host.commands) == (str(host.datadir), before, [])
+    assert list(host.options.iterdir()) == []
     host.later = ""
+    host.at_stop = lambda: setattr(host, "later", "--datadir=/var/lib/mysql")
+    with pytest.raises(ServerError, match=r"old files again: the server would not use .*datadir = /var"):
+        go_on()
+    assert (host.runs_on, host.rows) == (str(host.datadir), before + 1)
+    host.later, host.at_stop = "", lambda: None
     go_on()
     check_moved(host)
 
@@ -174,8 +183,12 @@ def test_a_server_that_has_just_started_on_zfs_is_waited_for_before_the_next_set
     monkeypatch.setattr(setup_move, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(setup, "gather", lambda *about: recovering and pytest.fail("it was looked for too early"))
     planned: list[MoveStep | None] = []
-    monkeypatch.setattr(setup, "plan_setup", lambda facts, answers, started: planned.append(started.decision.step))
-    monkeypatch.setattr(setup, "with_store", lambda planned: planned)
+
+    def plan_setup(facts: object, answers: object, started: StartedMove) -> SimpleNamespace:
+        planned.append(started.decision.step)
+        return SimpleNamespace(refusals=("refused",), lacks_move=False)
+
+    monkeypatch.setattr(setup, "plan_setup", plan_setup)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     setup.plan(SetupAnswers("s3://b/p"))
     assert planned == [MoveStep.FINISH]

@@ -20,7 +20,7 @@ from zsnapdb.jobs.setup.steps import ProofResult, SetupCheck
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
-from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
+from zsnapdb.planning.setup.configuration import ServerLogin, merged_configuration
 from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers
 from zsnapdb.planning.setup.plan import PROOF, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import proof_view
@@ -39,7 +39,7 @@ class ProvenHost:
         server = FoundServer(1, "mysql", "/m", ("/s",), "/d", Flavour.MYSQL, "zfs", "tank/d")
         steps = tuple(SetupStep(action.value, action=action) for action in PROOF)
         configuration = folder / "z.toml"
-        configuration.write_text(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None))
+        configuration.write_text(merged_configuration(answers, ServerLogin("/s", "zsnapdb"), None).text)
         self.plan = SetupPlan(SetupWay.ADOPT, server, answers, str(configuration), None, steps=steps)
         monkeypatch.setattr(
             instance_checks, "diagnose", self._job("doctor", lambda: [Diagnosis("main", self.findings, None)])

@@ -46,6 +46,7 @@ class MovingHost:
         self.mounted_at, self.created = "", list[str]()
         self.runs_on, self.rows = "", 0
         self.at_start: Callable[[str], None] = lambda place: None
+        self.at_stop: Callable[[], None] = lambda: None
         self.mark, self.free = str(self.datadir), 1 << 40
         self.snapshots: dict[str, dict[str, bytes]] = {}
         self.count, self.kill_at = 0, -1
@@ -79,6 +80,7 @@ class MovingHost:
             self.mounted_at = new
         elif words[:2] == ["systemctl", "stop"]:
             self.runs_on = ""
+            self.at_stop()
         elif words[:2] == ["systemctl", "start"]:
             self.start()
         self.reached()
@@ -88,7 +90,7 @@ class MovingHost:
         """Start the server, as systemd does after a reboot too, and commit a row of a client."""
         if self.runs_on:
             return
-        on_zfs = any(self.options.iterdir())
+        on_zfs = any("datadir" in file.read_text() for file in self.options.iterdir())
         place = self.datadir / "data" if on_zfs else self.datadir
         if not (place / "ibdata1").exists():
             raise CommandError("the server did not start")

@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.base import files
-from zsnapdb.base.errors import PreflightError, ZsnapdbError
+from zsnapdb.base.errors import ChangedError, PreflightError, ZsnapdbError
 from zsnapdb.base.files import read_text
 from zsnapdb.base.patterns import InstanceName
 from zsnapdb.config.settings import DEFAULT_PATH, load
@@ -21,18 +20,9 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.clone import catalogue
 from zsnapdb.jobs.clone.sources import with_volumes
-from zsnapdb.planning.setup.configuration import (
-    RemovalAction,
-    RemovalFacts,
-    RemovalPlan,
-    TablePath,
-    digest,
-    document_of,
-    plan_removal,
-    without,
-)
 from zsnapdb.planning.setup.facts import WrittenTables
 from zsnapdb.planning.setup.layout import PACKAGED_UNITS, UNIT, UNIT_FILE, configuration_in, cron_file
+from zsnapdb.planning.setup.removal import RemovalAction, RemovalFacts, RemovalPlan, plan_removal, without
 from zsnapdb.zfs import command
 
 
@@ -40,57 +30,58 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tables: tuple[tuple[str, ...], ...]
-    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    keys: tuple[tuple[str, ...], ...]
 
 
 class _Record(BaseModel):
-    """The record of the configuration tables that setup wrote for each instance.
-
-    While the configuration file is being replaced, the record has two entries for an instance. The content of the
-    configuration file shows which entry is valid.
-    """
+    """The record of the tables that setup created for each instance, and of the keys that it wrote or found."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    instances: dict[InstanceName, tuple[_Entry, ...]] = {}
-
-    def of(self, instance: str, document: Mapping[str, Any]) -> tuple[_Entry, ...]:
-        entries = self.instances.get(instance, ())
-        return tuple(entry for entry in entries if digest(document, entry.tables) == entry.digest)
-
-    def saying(self, instance: str, entries: tuple[_Entry, ...]) -> _Record:
-        return _Record(instances={**self.instances, instance: entries})
+    instances: dict[InstanceName, _Entry] = {}
 
 
 def written_tables(file: Path, instance: str) -> WrittenTables | None:
-    """Return the tables that an earlier setup wrote for the instance; None if a table is missing or was changed."""
-    document = document_of(_text(file)) or {}
-    entries = _record(file).of(instance, document)
-    return WrittenTables(entries[-1].tables) if entries else None
+    """Return the record of earlier setups of the instance; None if there is none."""
+    entry = _record(file).instances.get(instance)
+    return WrittenTables(entry.tables, frozenset(entry.keys)) if entry is not None else None
 
 
-def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
-    """Write the configuration, unless the file already has this text.
+def write_tables(file: Path, planned: str, text: str, instance: str, written: WrittenTables) -> None:
+    """Write the configuration, unless the file already has this text, and then record what setup wrote.
 
     A new file is readable only by its owner. If the file exists, its owner and mode stay the same, and a copy of its
-    old text is kept in the same folder. `tables` contains the tables that setup wrote for the instance.
+    old text is kept in the same folder.
+
+    Raises ChangedError if the settings in the file are no longer `planned`. The file then stays as it is.
     """
+    if (settings_in(file) or "") != planned:
+        raise ChangedError(f"{file} was changed since the plan", hint="run the same setup again")
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
-    if before == text:
-        return
-    if before:
-        files.replace(kept_path(file), before.encode())
+    if before != text:
+        if before:
+            files.replace(kept_path(file), before.encode())
+        known = file.stat() if file.is_file() else None
+        files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
+        if known is not None:
+            os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
+    note_written(file, instance, written)
+
+
+def settings_in(configuration: Path) -> str | None:
+    """Return the text of the file; None if it has only comments, like the configuration file in the package."""
+    text = _text(configuration)
+    has_settings = any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+    return text if has_settings else None
+
+
+def note_written(file: Path, instance: str, written: WrittenTables) -> None:
+    """Record what setup wrote. This is done after the write, so that a recorded key was in the file."""
+    entry = _Entry(tables=written.tables, keys=tuple(sorted(written.keys)))
     record = _record(file)
-    entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
-    # If this run is interrupted, the file may have the old or the new text. The record identifies setup's tables in
-    # both texts.
-    _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
-    known = file.stat() if file.is_file() else None
-    files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
-    if known is not None:
-        os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
-    _note(file, record.saying(instance, (entry,)))
+    if record.instances.get(instance) != entry:
+        _note(file, _Record(instances={**record.instances, instance: entry}))
 
 
 def remove_tables(file: Path, rest: str, instance: str) -> None:
@@ -105,7 +96,8 @@ def remove_tables(file: Path, rest: str, instance: str) -> None:
         known = file.stat()
         files.replace(file, rest.encode(), stat.S_IMODE(known.st_mode))
         os.chown(file, known.st_uid, known.st_gid, follow_symlinks=False)
-        _note(file, _record(file).saying(instance, ()))
+        left = {name: entry for name, entry in _record(file).instances.items() if name != instance}
+        _note(file, _Record(instances=left))
     else:
         file.unlink()
         _record_file(file).unlink(missing_ok=True)

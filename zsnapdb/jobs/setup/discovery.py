@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -10,15 +11,17 @@ from pathlib import Path
 
 from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.base.errors import ConfigError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, NotFound, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
-from zsnapdb.config.settings import DEFAULT_PATH, Settings, load, parse
+from zsnapdb.config.settings import DEFAULT_PATH, load
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import init
 from zsnapdb.jobs.setup import configuration as setup_configuration
 from zsnapdb.jobs.setup import examples
 from zsnapdb.jobs.setup import move as setup_files
 from zsnapdb.jobs.setup import move as setup_move
+from zsnapdb.jobs.setup.later_steps import look_ahead
 from zsnapdb.jobs.steps import move_state
 from zsnapdb.mysql.connection import greeting
 from zsnapdb.mysql.process import discovery
@@ -34,11 +37,13 @@ from zsnapdb.planning.setup.layout import (
     UNIT,
     UNIT_FILE,
     configuration_in,
+    configuration_of_cron,
+    cron_file,
     cron_text,
     unit_text,
 )
 from zsnapdb.planning.setup.move import MoveStep, dataset_names, decide
-from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, leave_signing_open, plan_setup
+from zsnapdb.planning.setup.plan import SetupPlan, StartedMove, plan_setup
 from zsnapdb.repository import drills
 from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted
@@ -46,7 +51,6 @@ from zsnapdb.zfs.mounts import mounted
 __all__ = ["SetupAnswers", "gather", "plan"]
 _PATIENCE = 5.0
 """The time in seconds for which an unreachable repository is retried when passed drills are looked up."""
-_DRILLS = 20
 
 
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
@@ -56,39 +60,11 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
-    started = _interrupted_move()
-    planned = plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers, started)
-    return with_store(planned)
-
-
-def with_store(planned: SetupPlan) -> SetupPlan:
-    """Check the repository before the setup starts, because the setup itself uses the repository only in its last step.
-
-    If the repository cannot be read, return the plan with a reason why it cannot be executed.
-    """
+    started, facts = _interrupted_move(), gather((configuration or DEFAULT_PATH).absolute(), answers)
+    planned = plan_setup(facts, answers, started)
     if planned.refusals and not planned.lacks_move:
         return planned
-    try:
-        settings = before_keys(planned)
-    except ConfigError as error:
-        return replace(planned, steps=(), refusals=(f"the answers make no configuration: {error.message}",))
-    try:
-        found = init.plan(settings, planned.around.repository)
-    except ZsnapdbError as error:
-        why = f"the repository {planned.answers.repository} cannot be used: {error.message}"
-        return replace(planned, steps=(), refusals=(why,), refusal_hint=error.hint)
-    is_new_key = planned.signing_key is not None and planned.signer is None and planned.kept is None
-    if is_new_key and found.step is not init.InitStep.CREATE:
-        return leave_signing_open(planned)
-    return planned
-
-
-def before_keys(planned: SetupPlan) -> Settings:
-    """Return the planned settings without the key files that the setup will create.
-
-    Raises ConfigError if the settings are invalid.
-    """
-    return parse(replace(planned, signing=None).text(None), planned.configuration)
+    return plan_setup(replace(facts, later=look_ahead(facts, planned)), answers, started)
 
 
 def _interrupted_move() -> StartedMove | None:
@@ -110,17 +86,20 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
     signing_key = configuration.parent / "signing-key"
+    cron_now, cron_reads = _cron(Path(cron_file(answers.instance)))
     return SetupFacts(
         servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
         zfs_release=version.kernel_release(),
         has_systemd=Path("/run/systemd/system").is_dir(),
         configuration=str(configuration),
-        configured=_settings_in(configuration),
+        configured=setup_configuration.settings_in(configuration),
         recipient=_recipient(configuration.parent / "identity"),
         signer=init.public_parts(None, signing_key).signer if signing_key.exists() else None,
         unit=_missing_unit(configuration),
         cron=cron_text(own_command(), answers.instance, str(configuration)) if Path(CRON_FOLDER).is_dir() else None,
+        cron_now=cron_now if cron_reads == str(configuration) else None,
+        cron_reads=cron_reads,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
         datasets=frozenset(
             name for pool in pools for name in dataset_names(pool, answers.instance) if datasets.exists(name)
@@ -146,24 +125,29 @@ def _missing_folder(url: str) -> str | None:
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:
-    """Return the newest passed drill; None if no drill passed, or if there is no configuration or no repository."""
+    """Return the newest passed drill of this host; None if there is none, no configuration or no repository.
+
+    A drill of another host proves nothing about this host, which may have taken over the repository.
+    """
     try:
-        repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
-        passed = [
-            e.drill_id for e in drills.newest(repository, instance, _DRILLS) if e.outcome is drills.Outcome.PASSED
-        ]
+        own = Instance.of(load(configuration), instance).impatient(_PATIENCE)
+        repository = own.open_repository()
+        for drill_id in reversed(host_backup_record.drilled_here(own, repository)):
+            with contextlib.suppress(NotFound):
+                if drills.read(repository, instance, drill_id).outcome is drills.Outcome.PASSED:
+                    return drill_id
     except ZsnapdbError:
-        return None
-    return passed[-1] if passed else None
+        pass
+    return None
 
 
-def _settings_in(configuration: Path) -> str | None:
-    """Return the text of the file; None if it has only comments, like the configuration file in the package."""
-    if not configuration.exists():
-        return None
-    text = files.read_text(configuration, "the configuration", "run setup as root")
-    has_settings = any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
-    return text if has_settings else None
+def _cron(file: Path) -> tuple[str | None, str | None]:
+    """Return the text of the instance's cron file, and the configuration that its jobs read, if it has settings."""
+    if not file.is_file():
+        return None, None
+    text = files.read_text(file, "the cron file", "run setup as root")
+    named = configuration_of_cron(text) or str(DEFAULT_PATH)
+    return text, named if setup_configuration.settings_in(Path(named)) is not None else None
 
 
 def _recipient(identity: Path) -> str | None:
@@ -185,7 +169,7 @@ def _agent_reads() -> str | None:
         return None
     said = configuration_in(files.read_text(unit, "the unit of the agent", "run setup as root"))
     configuration = Path(said) if said is not None else DEFAULT_PATH
-    return str(configuration) if _settings_in(configuration) is not None else None
+    return str(configuration) if setup_configuration.settings_in(configuration) is not None else None
 
 
 def _missing_unit(configuration: Path) -> str | None:

@@ -36,7 +36,7 @@ from zsnapdb.mysql.process.written_paths import links_in
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.placement import MountedFilesystem
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.setup.facts import FoundFiles, overridden
+from zsnapdb.planning.setup.facts import FoundFiles, overridden, with_option_file
 from zsnapdb.planning.setup.move import (
     FRAGMENT,
     MOVE_PROPERTY,
@@ -273,8 +273,7 @@ class _Moving:
         process = serving(Path(move.server.datadir))
         if process is not None:
             self.record = move_state.write(replace(self.record, words=process.words))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(move.fragment)
+        self._check_later_options()
         self.tell("Create the datasets")
         for new, words in zip(move.datasets, move.creations, strict=True):
             if not datasets.exists(new.name):
@@ -293,6 +292,21 @@ class _Moving:
             name = snapshots.by_guid(move.datasets[0].name)[kept[0]]
             self.tell(f"Copy once more; what was copied before stays in the snapshots {name.partition('@')[2]}")
         self.record = move_state.with_created(self.record)
+
+    def _check_later_options(self) -> None:
+        """Raise ServerError if the server would ignore the option file of the move, before the server is stopped.
+
+        An option without effect takes the place of this file, because the server may restart at any moment.
+        """
+        move = self.move
+        try:
+            files.replace(Path(move.fragment), move.option_probe.encode(), 0o644)
+            printed = self._printed_options()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(move.fragment)
+        if printed is not None:
+            self._refuse_overridden(with_option_file(move.option_file, printed))
 
     def _check_room(self) -> None:
         """Raise PreflightError if the pool lacks space for a new copy next to the snapshot of an earlier copy."""
@@ -389,15 +403,22 @@ class _Moving:
 
         The server program prints the options that it would use. If it cannot print them, the server is started anyway.
         """
+        printed = self._printed_options()
+        if printed is not None:
+            self._refuse_overridden(printed)
+
+    def _printed_options(self) -> str | None:
+        """Return the options of the server's option files and of its command line; None if they cannot be printed."""
         process = ServingProcess(0, self.record.words)
         try:
             words = [self.move.server.program, *process.option_words, "--print-defaults"]
             printed = process_managers.run(words, timeout=_SHOW_SECONDS) if self.record.words else None
         except (ServerError, PreflightError):
-            printed = None
-        if printed is None:
-            return
-        wrong = overridden(self.move.option_file, " ".join([printed, *process.words[1:]]))
+            return None
+        return None if printed is None else " ".join([printed, *process.words[1:]])
+
+    def _refuse_overridden(self, options: str) -> None:
+        wrong = overridden(self.move.option_file, options)
         if wrong:
             raise ServerError(
                 f"the server would not use {self.move.fragment}: {', '.join(wrong)}",

@@ -32,7 +32,7 @@ from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.jobs.repository import init
 from zsnapdb.jobs.setup import configuration
 from zsnapdb.jobs.setup import move as setup_move
-from zsnapdb.jobs.setup.discovery import before_keys
+from zsnapdb.jobs.setup.later_steps import account_refusal, before_keys
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.mysql import accounts
@@ -72,11 +72,11 @@ def execute(
     Raises:
         CommandError: the test message did not arrive. No step was executed.
         PreflightError: the plan contains a reason why it must not be executed. Nothing was changed, with one exception:
-            a move was completed if its server was already running on ZFS.
+            a move was completed if its server was already running on ZFS, or was stopped on its copies.
     """
-    if plan.move is not None and plan.move_step is MoveStep.FINISH:
+    if plan.move is not None and (plan.move_step is MoveStep.FINISH or plan.starts_server):
         with exclusive("setup", doing="setting up this host"):
-            setup_move.execute(plan.move, MoveStep.FINISH, tell)
+            setup_move.execute(plan.move, plan.move_step, tell)
     if plan.refusals:
         raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
     settings = before_keys(plan)
@@ -86,7 +86,7 @@ def execute(
         raise CommandError(why, hint="the reason is shown above; give another target with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
         recipient, signer = plan.recipient, plan.signer
-        if plan.move is not None and plan.way is SetupWay.MOVE:
+        if plan.move is not None and plan.way is SetupWay.MOVE and not plan.starts_server:
             setup_move.execute(plan.move, plan.move_step, tell)
         for step in plan.steps:
             if step.action in (None, SetupAction.MOVE, *PROOF):
@@ -103,8 +103,8 @@ def execute(
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     if step.action is SetupAction.CONFIGURATION:
-        tables = plan.around.tables(plan.answers.instance)
-        configuration.write_tables(Path(plan.configuration), plan.text(recipient), plan.answers.instance, tables)
+        name, file = plan.answers.instance, Path(plan.configuration)
+        configuration.write_tables(file, plan.around.configured, plan.text(recipient), name, plan.written)
     elif step.action is SetupAction.BINLOG:
         _turn_binlogs_on(Path(plan.socket), step)
     elif step.action is SetupAction.ACCOUNT and plan.account is not None:
@@ -114,6 +114,8 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     elif step.action is SetupAction.SCHEDULE:
         if step.path:
             _write(Path(step.path), step.text, 0o644)
+        if not step.lines:
+            configuration.note_written(Path(plan.configuration), plan.answers.instance, plan.with_cron(step.text))
         _run(step.lines)
 
 
@@ -205,11 +207,8 @@ def _make_account(socket: Path, account: AccountPlan) -> None:
     try:
         Session.open(Address(account.user, socket), password).close()
     except ServerError as error:
-        user = f"{account.user}@localhost"
-        raise ServerError(
-            f"the account {user} was there before, and setup cannot log in as it: {error}",
-            hint=f"if nobody else uses it, run `DROP USER {user}` on the server, then the same setup again",
-        ) from error
+        refusal = account_refusal(account, error)
+        raise ServerError(refusal.why, hint=refusal.hint) from error
 
 
 class AnswersDocument(BaseModel):

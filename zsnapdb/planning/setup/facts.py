@@ -90,9 +90,40 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class WrittenTables:
-    """The paths of the configuration tables that an earlier setup wrote and that have not been changed since."""
+    """The record of earlier setups of an instance on this host.
 
-    tables: tuple[tuple[str, ...], ...]
+    - `tables`: the paths of the configuration tables that they created
+    - `keys`: the paths of all keys that they wrote or found, and ("cron", JOB) for each line of the cron file
+    """
+
+    tables: tuple[tuple[str, ...], ...] = ()
+    keys: frozenset[tuple[str, ...]] = frozenset()
+
+
+NOTHING_WRITTEN = WrittenTables()
+
+
+@dataclass(frozen=True)
+class SetupRefusal:
+    """A reason against the start of setup, with a hint for the user."""
+
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class LaterFacts:
+    """Facts for the last steps of setup, observed before its first change.
+
+    - `refusals`: the conditions of later steps that are not met
+    - `has_repository`: whether a repository already exists at the address
+    - `backups`: the number of backups of the instance in this repository
+    """
+
+    refusals: tuple[SetupRefusal, ...] = ()
+    has_repository: bool = False
+    backups: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,11 +153,16 @@ class SetupFacts:
     datasets: frozenset[str] = frozenset()
     """Existing datasets with names that a move would choose."""
     passed_drill: str | None = None
-    """The newest passed drill with the existing configuration; None if none is known."""
+    """The newest passed drill of this host with the existing configuration; None if none is known."""
     missing_folder: str | None = None
     """The folder of the repository, if it is a folder on this host that does not exist."""
     written: WrittenTables | None = None
-    """The tables that an earlier setup wrote for the instance; None if it wrote none, or if they were changed later."""
+    """The record of earlier setups of the instance; None if there is none."""
+    cron_now: str | None = None
+    """The text of the existing cron file; None if there is no such file for this configuration."""
+    cron_reads: str | None = None
+    """The non-empty configuration that the jobs in the existing cron file read."""
+    later: LaterFacts = LaterFacts()
     agent_reads: str | None = None
     """The non-empty configuration that the agent of this host reads; None if the agent has no unit."""
 
@@ -161,6 +197,19 @@ class SetupAnswers:
 
 
 _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
+
+
+PROBE = "loose_zsnapdb_probe"
+"""An option without effect. It shows where the server reads an option file (refman 8.4, "Program Option Modifiers")."""
+
+
+def with_option_file(option_file: str, options: str) -> str:
+    """Return the options with the settings of the option file in the place of the option PROBE.
+
+    The settings are missing if the server does not read the file.
+    """
+    settings = " ".join(f"--{line.replace(' = ', '=')}" for line in option_file.split("\n") if " = " in line)
+    return re.sub(rf"--{PROBE.replace('_', '[-_]')}=1", lambda _: settings, options)
 
 
 def overridden(option_file: str, options: str) -> tuple[str, ...]:

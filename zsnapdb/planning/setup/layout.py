@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.domain_types import Flavour
+from zsnapdb.config.settings import DEFAULT_PATH
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.setup.facts import FoundServer
 
@@ -204,6 +205,38 @@ def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
         command = shlex.join([*program, *named, "--config", configuration]).replace("%", "\\%")
         lines.append(f"{when} root {command} >/dev/null")
     return "\n".join(lines) + "\n"
+
+
+def cron_jobs(instance: str) -> tuple[str, ...]:
+    """Return the command of each line in a cron file of setup, such as `prune main`."""
+    return tuple(" ".join(instance if word == "INSTANCE" else word for word in words) for _, words in _CRON_JOBS)
+
+
+def configuration_of_cron(text: str) -> str | None:
+    """Return the configuration that the jobs in a cron file of setup read; None if no line names one."""
+    named = re.search(r"^[^#\n].* --config (.+) >/dev/null$", text, re.MULTILINE)
+    try:
+        return shlex.split(named[1].replace("\\%", "%"))[0] if named is not None else None
+    except ValueError:
+        return None
+
+
+def merged_cron(existing: str | None, text: str, instance: str, written: Collection[tuple[str, ...]]) -> str:
+    """Return the existing cron file with the jobs that it lacks. All of its lines stay.
+
+    A job in `written` is not added again, because a user removed its line.
+    """
+    if existing is None:
+        return text
+    lacking = [job for job in cron_jobs(instance) if f" {job} " not in existing and ("cron", job) not in written]
+    new = [line for line in text.split("\n") if any(f" {job} " in line for job in lacking)]
+    return "\n".join((existing.rstrip("\n"), *new)) + "\n" if new else existing
+
+
+def command_line(configuration: str, *words: str) -> str:
+    """Return a zsnapdb command. It contains the path of the configuration unless this is the default."""
+    config = () if configuration == str(DEFAULT_PATH) else ("--config", configuration)
+    return shlex.join(("zsnapdb", *words, *config))
 
 
 def _word(text: str) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from zsnapdb.base.domain_types import PROPERTY, SNAPSHOT_PREFIX, Flavour
 from zsnapdb.planning.server_family import family
-from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
+from zsnapdb.planning.setup.facts import DEFAULT_PAGE, PROBE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
@@ -72,6 +72,12 @@ class ServerMove:
     @property
     def fragment(self) -> str:
         return f"{self.files.option_folder}/{FRAGMENT}"
+
+    @property
+    def option_probe(self) -> str:
+        """An option file in the place of `option_file`, with an option without effect."""
+        section = next(line for line in self.option_file.split("\n") if line.startswith("["))
+        return f"{section}\n{PROBE} = 1\n"
 
     @property
     def datadir(self) -> str:

@@ -5,27 +5,29 @@ Pure.
 
 from __future__ import annotations
 
-import difflib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zsnapdb.base.quantities import size
-from zsnapdb.config.settings import DEFAULT_PATH
+from zsnapdb.base.quantities import quantity, size
 from zsnapdb.planning.server_family import family
+from zsnapdb.planning.setup.choices import choose_pool, choose_server, missing_binlogs_reason
 from zsnapdb.planning.setup.configuration import (
     ALONE,
     NO_SIGNING,
+    PRUNE,
     RECIPIENT,
     ServerLogin,
     ServerPlaces,
     SetupSurroundings,
-    configuration_text,
-    document_of,
+    merged_configuration,
+    retention_rules,
+    retention_table,
     surroundings,
 )
-from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.contradictions import contradictions, is_same_path
+from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers, SetupFacts, WrittenTables
 from zsnapdb.planning.setup.layout import (
     BINLOG_FRAGMENT,
     UNIT,
@@ -33,13 +35,14 @@ from zsnapdb.planning.setup.layout import (
     AccountPlan,
     account_plan,
     binlog_options,
+    command_line,
     cron_file,
+    cron_jobs,
+    merged_cron,
     user_of,
 )
+from zsnapdb.planning.setup.merge import Merge, subtables
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
-
-_ROOM = 1.2
-"""The free space that the pool must have, as a multiple of the data directory's size. Compression is not considered."""
 
 
 class SetupWay(StrEnum):
@@ -100,12 +103,13 @@ class SetupPlan:
     - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
     - `account`: the account to create, or None if every server has it; `move`: the move of the files, if any
-    - `move_step`: the step of the move; FINISH is executed even if there are refusals, because the server already runs
-      on ZFS and setup only records this
-    - `around`: the configuration without the tables that setup writes
-    - `kept`: the text of the existing configuration, if it already contains all these tables and is not changed
+    - `move_step`: the step of the move. FINISH is executed even if there are refusals, because the server already runs
+      on ZFS and setup only records this. START is executed too (`starts_server`)
+    - `around`: the existing configuration
+    - `kept`: the text of the existing configuration, if it lacks nothing and is not changed
     - `signing`: the file of the signing key, or NO_SIGNING if the host does not sign; None if an earlier setup or the
       repository's configuration already determines this
+    - `prunes`: whether setup schedules `prune`
     """
 
     way: SetupWay
@@ -126,6 +130,7 @@ class SetupPlan:
     signing: str | None = None
     signer: str | None = None
     """The public part of an existing signing key."""
+    prunes: bool = True
 
     @property
     def signing_key(self) -> str | None:
@@ -148,6 +153,11 @@ class SetupPlan:
         return self.way is SetupWay.MOVE and bool(self.steps) and not self.answers.move
 
     @property
+    def starts_server(self) -> bool:
+        """Whether setup starts the server that an interrupted move left stopped on its copies, despite refusals."""
+        return self.way is SetupWay.MOVE and self.move_step is MoveStep.START and self.answers.move
+
+    @property
     def can_offer_binlogs(self) -> bool:
         """Whether the server writes no binlogs, but setup could turn them on with one restart."""
         return (
@@ -157,26 +167,56 @@ class SetupPlan:
             and not missing_binlogs_reason(self.server)
         )
 
-    def text(self, recipient: str | None) -> str:
-        """Return the text of the configuration. If `recipient` is None, backups are not encrypted."""
-        if self.kept is not None:
-            return self.kept
+    @property
+    def login(self) -> ServerLogin:
+        """The login that setup chooses. If the configuration has another login, that login stays."""
         assert self.server is not None
-        login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
+        return ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
+
+    def merged(self, recipient: str | None) -> Merge:
+        """Return the configuration with the tables of setup. If `recipient` is None, backups are not encrypted."""
+        assert self.server is not None
         identity = self.identity if recipient is not None else None
         binary = self.answers.binary or self.server.binary
-        places = ServerPlaces(binary, self.server.server_id_file, self.server.service)
-        return configuration_text(
-            self.answers, login, recipient, identity, places, self.around, signing=self.signing, archives=self.archives
+        return merged_configuration(
+            self.answers,
+            self.login,
+            recipient,
+            identity,
+            ServerPlaces(binary, self.server.server_id_file, self.server.service),
+            self.around,
+            signing=self.signing,
+            archives=self.archives,
+            prunes=self.prunes,
         )
+
+    def text(self, recipient: str | None) -> str:
+        """Return the text of the configuration. If `recipient` is None, backups are not encrypted."""
+        return self.merged(recipient).text
+
+    @property
+    def written(self) -> WrittenTables:
+        """The tables that this setup creates, and the keys of the configuration that it writes or finds.
+
+        A notification target is an answer, so its keys are not recorded.
+        """
+        known, keys = self.around.written, self.merged(RECIPIENT).keys
+        tables = (*known.tables, *self.around.created(self.answers.instance))
+        own = (key for key in keys if key[0] != "notifications")
+        return WrittenTables(tuple(dict.fromkeys(tables)), known.keys | frozenset(own))
+
+    def with_cron(self, text: str) -> WrittenTables:
+        """Return `written` with the jobs in the text of a cron file."""
+        jobs = (("cron", job) for job in cron_jobs(self.answers.instance) if f" {job} " in text)
+        return replace(self.written, keys=self.written.keys | frozenset(jobs))
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
     """Return the plan of setup on this host, or its refusals. If a move was interrupted, `started` is that move."""
     folder = facts.configuration.rpartition("/")[0]
     around = surroundings(facts.configured, answers, facts.written)
-    identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
-    server, why = _server(facts, answers, started)
+    identity = _identity(facts, answers, around, f"{folder}/identity")
+    server, why = _server(facts, answers, started, around)
     recipient = facts.recipient if identity else None
     signing = _signing(facts, answers, around, f"{folder}/signing-key")
     plan = SetupPlan(
@@ -188,6 +228,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
         recipient,
         signing=signing,
         signer=facts.signer if signing is not None and signing != NO_SIGNING else None,
+        prunes=not facts.later.backups or (around is not None and around.has_rules),
     )
     if started is not None and started.decision.step is None:
         return replace(plan, refusals=(started.decision.why,), refusal_hint=started.decision.hint)
@@ -198,7 +239,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
         return replace(plan, refusals=(why,))
     grants = facts.grants.get(server.flavour, "")
     plan = replace(plan, account=account_plan(server, grants, f"{folder}/{answers.instance}.password"))
-    plan = _in_configuration(facts, plan, around)
+    plan = _in_configuration(facts, plan, around, server)
     if plan.refusals:
         return plan
     if facts.missing_folder is not None:
@@ -206,112 +247,152 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
     if is_ended and not server.is_on_zfs:
         return replace(plan, refusals=(_ONE_AT_A_TIME,), refusal_hint="run the same setup once more")
     if not is_ended and (started is not None or not server.is_on_zfs):
-        return _moving(facts, plan, server, started)
+        return _refused_later(facts, _moving(facts, plan, server, started))
     if server.cipher is not None and identity is None and not (around and around.is_shared):
         why = f"{server.dataset} is encrypted ({server.cipher}), and its backups would be unencrypted"
         return replace(plan, refusals=(why,), refusal_hint="leave --plain out: setup makes keys for the backups")
     if answers.binlogs and not server.has_binlog and (why := missing_binlogs_reason(server)):
         return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
-    notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
+    notes = (*plan.notes, *_adopted_notes(facts, plan, server))
+    return _refused_later(facts, replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server))))
+
+
+def _adopted_notes(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[str]:
+    yield f"the files of the server lie on {server.dataset}: they stay there"
     if not plan.archives:
         how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
-        what = "the server writes no binlogs: changes since the last backup or snapshot cannot be restored"
-        notes += (f"{what}; {how}",)
+        yield f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
     if server.lacks_names:
         how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
-        notes += (f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL",)
+        yield f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL"
     if plan.kept is not None:
-        notes += (f"{facts.configuration} exists as setup writes it: setup continues from there",)
+        yield f"{facts.configuration} lacks nothing: setup continues from there"
     if facts.passed_drill is not None:
-        notes += (f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills",)
-    return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
+        yield f"the drill {facts.passed_drill} passed: from now on the schedule makes backups and drills"
+
+
+def _refused_later(facts: SetupFacts, plan: SetupPlan) -> SetupPlan:
+    """Return the plan, or the refusals for later steps whose conditions are not met."""
+    plan = replace(plan, notes=(*plan.notes, *facts.later.notes))
+    if not facts.later.refusals:
+        return plan
+    hints = dict.fromkeys(refusal.hint for refusal in facts.later.refusals)
+    whys = tuple(refusal.why for refusal in facts.later.refusals)
+    if plan.starts_server:
+        plan = replace(plan, notes=(*plan.notes, _STARTED))
+    return replace(plan, steps=(), refusals=whys, refusal_hint="; ".join(hint for hint in hints if hint))
+
+
+def _identity(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
+    """Return the file of the identity; None if backups are not encrypted, or if the configuration has other keys."""
+    if not answers.encrypt:
+        return None
+    if around is None or not around.is_shared:
+        return file
+    encryption = subtables(around.stored_in, "encryption")
+    is_own = bool(around.own) and encryption.get("identity_file") == file
+    return file if is_own and facts.recipient in encryption.get("recipients", ()) else None
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
     """Return the file of the signing key, or NO_SIGNING, or None if the existing configuration determines signing.
 
-    An existing installation without a key stays unsigned, because its stored backups are unsigned.
+    An existing repository without a key stays unsigned, because its stored backups are unsigned.
     """
-    if around is None or around.is_shared:
+    if around is None:
         return None
-    if not answers.sign:
-        return NO_SIGNING
-    repositories = (document_of(facts.configured or "") or {}).get("repository")
-    known = repositories.get(around.repository) if isinstance(repositories, dict) else None
-    encryption = known.get("encryption", {}) if isinstance(known, dict) else None
-    is_open = isinstance(encryption, dict) and not {"signing", "signing_key_file"} & set(encryption)
-    return None if is_open else file
+    if not around.is_shared:
+        is_new_key = answers.sign and facts.signer is None
+        return NO_SIGNING if not answers.sign else None if is_new_key and facts.later.has_repository else file
+    encryption = subtables(around.stored_in, "encryption")
+    if not around.own:
+        return None
+    if "signing_key_file" in encryption:
+        return file if encryption["signing_key_file"] == file and facts.signer is not None else None
+    return NO_SIGNING if not answers.sign else None
 
 
-def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan without a signing key. A new key would invalidate the backups in an existing repository."""
-    plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
-    text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
-    steps = (
-        replace(step, text=text) if step.action is SetupAction.CONFIGURATION else step
-        for step in plan.steps
-        if step.action is not SetupAction.SIGNING_KEY
-    )
-    return replace(plan, steps=tuple(steps))
-
-
-def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
+def _in_configuration(
+    facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None, server: FoundServer
+) -> SetupPlan:
     """Return the plan with the parts of the existing configuration that are kept, or with a refusal."""
-    path, name = facts.configuration, plan.answers.instance
+    path = facts.configuration
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
         return replace(plan, refusals=(why,), refusal_hint=f"add the instance to that: --config {facts.agent_reads}")
-    by_hand = f"change it by hand, or give the instance another name: --instance NAME ({path} may have several)"
-    document = document_of(facts.configured or "")
-    if document is None or around is None:
-        why = f"{path} already exists, and setup cannot tell which of its settings belong to the instance {name}"
-        return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
+    if not facts.has_systemd and facts.cron_reads not in (None, path):
+        name = plan.answers.instance
+        why = f"cron runs the jobs of {name} with {facts.cron_reads}, in {cron_file(name)}"
+        return replace(plan, refusals=(why,), refusal_hint=f"set up the instance there: --config {facts.cron_reads}")
+    if around is None:
+        why = f"{path} already exists, and it is not valid TOML"
+        return replace(plan, refusals=(why,), refusal_hint=f"run `zsnapdb config check --config {path}`")
     plan = replace(plan, around=around)
-    if plan.answers.repository.startswith("file:") and not around.is_shared:
-        plan = replace(plan, notes=(*plan.notes, _FOLDER))
-    text = plan.text(plan.recipient)
-    instances = document.get("instance")
-    is_there = isinstance(instances, dict) and name in instances
-    if is_there and document_of(text) == document:
+    refusals = [*contradictions(path, around, plan.answers, server)]
+    if refusals:
+        hints = "; ".join(dict.fromkeys(refusal.hint for refusal in refusals))
+        return replace(plan, refusals=tuple(refusal.why for refusal in refusals), refusal_hint=hints)
+    if not around.knows_login(plan.login):
+        plan = replace(plan, account=None)
+    merged = plan.merged(plan.recipient)
+    if merged.failed:
+        tables = ", ".join(f"[{'.'.join(table.path)}]" for table in merged.failed)
+        why = f"setup cannot add {tables} to {path}, because of the form in which the file defines the outer table"
+        lines = "; ".join(table.text.replace("\n", " ") for table in merged.failed)
+        return replace(plan, refusals=(why,), refusal_hint=f"write it as a section with a header, or add: {lines}")
+    if around.configured and merged.text == around.configured:
         plan = replace(plan, kept=facts.configured)
-    elif is_there and facts.written is None:
-        why = f"{path} has the instance {name} already, and setup did not write it, or somebody changed it since"
-        return replace(plan, refusals=(why,), refusal_hint=by_hand)
-    elif is_there:
-        plan = replace(plan, notes=(*plan.notes, *_replaced(facts, text)))
-    elif document:
-        plan = replace(plan, notes=(*plan.notes, f"{path} is there: the instance is added to it, all else stays"))
+    return replace(plan, notes=(*plan.notes, *_configuration_notes(facts, plan, merged)))
+
+
+def _configuration_notes(facts: SetupFacts, plan: SetupPlan, merged: Merge) -> Iterator[str]:
+    path, around = facts.configuration, plan.around
+    if plan.answers.repository.startswith("file:") and not around.is_shared:
+        yield _FOLDER
+    if around.own and plan.kept is None:
+        yield f"{path} has the instance {plan.answers.instance}: what it says stays, and setup adds what it lacks"
+        yield from (f"  + {line}" for table in merged.added for line in table.text.split("\n"))
+    elif not around.own and around.configured:
+        yield f"{path} is there: the instance is added to it, all else stays"
+    yield from (f"  = {sentence}" for sentence in merged.stays)
+    if "keep" in around.own and around.own["keep"] != retention_rules(plan.answers.instance):
+        yield f"  = [instance.{plan.answers.instance}.keep] stays"
+    if around.own and not around.knows_login(plan.login):
+        yield "the login in the file stays: setup makes no account"
     if around.is_shared and plan.kept is None:
-        note = f"the repository {around.repository} is configured already: it is used as it is, with its encryption"
-        plan = replace(plan, notes=(*plan.notes, note))
+        yield f"the repository {around.repository} is configured already: it is used as it is, with its encryption"
     if around.target and plan.kept is None:
-        plan = replace(
-            plan, notes=(*plan.notes, f"{plan.answers.notify} hears of failures, and of a test before the rest")
-        )
-    if plan.signing is None and not around.is_shared:
-        plan = replace(plan, notes=(*plan.notes, _UNDECIDED))
+        yield f"{plan.answers.notify} hears of failures, and of a test before the rest"
+    is_new_key = plan.answers.sign and not around.is_shared
+    if plan.signing is None and is_new_key:
+        yield _REPOSITORY_THERE
+    decided = {"signing", "signing_key_file", "signers"} & set(subtables(around.stored_in, "encryption"))
+    if plan.signing is None and around.own and around.is_shared and not decided:
+        yield _UNDECIDED
     if around.is_silent:
-        plan = replace(plan, notes=(*plan.notes, _SILENT))
-    return plan
+        yield _SILENT
+    if not plan.prunes:
+        yield from _open_rules(facts, plan)
 
 
-def missing_binlogs_reason(server: FoundServer) -> str:
-    """Return why setup cannot turn on binlogs of this server; "" if it can."""
-    if not server.service:
-        return f"systemd does not run process {server.pid}, so setup cannot restart it"
-    if not server.lets_root_in:
-        return "root may not log in by the socket, so setup cannot see whether they are on"
-    return "" if server.option_folder else "no folder of option files was found, such as /etc/mysql/conf.d"
-
-
-def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Yield notes which say that setup replaces the tables of an earlier setup, with the changed lines."""
+def _open_rules(facts: SetupFacts, plan: SetupPlan) -> Iterator[str]:
+    """Yield the note that setup schedules no prune, with the lines for users who have chosen the rules."""
+    name, path = plan.answers.instance, facts.configuration
     yield (
-        f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
-        " is kept next to it"
+        f"the repository already has {quantity(facts.later.backups, 'backup')} of {name}: setup chooses no retention"
+        f" and schedules no prune. Nothing is removed until you add rules to {path}, such as those of the host that"
+        " made these backups:"
     )
-    lines = difflib.unified_diff((facts.configured or "").splitlines(), text.splitlines(), n=0, lineterm="")
-    yield from (f"  {line[0]} {line[1:]}" for line in list(lines)[2:] if not line.startswith("@@"))
+    yield from (f"  {line}" for line in retention_table(name).text.split("\n"))
+    yield "then look at what the rules would remove:"
+    yield f"  {command_line(facts.configuration, 'prune', name, '--plan')}"
+    if facts.has_systemd or facts.cron is None:
+        yield f"then schedule prune in [instance.{name}.agent], and reload the agent:"
+        yield f"  {PRUNE}"
+        yield f"  systemctl reload {UNIT}"
+    else:
+        yield f"then schedule prune in {cron_file(name)}:"
+        yield from (f"  {line}" for line in facts.cron.split("\n") if f" prune {name} " in line)
 
 
 _REPOSITORY_THERE = (
@@ -328,14 +409,19 @@ _FOLDER = (
 )
 _BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
+_STARTED = "setup still starts the server on its copies, and does no other step"
 _INTERRUPTED = "this move was interrupted: setup continues it"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
 
-def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
+def _server(
+    facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None, around: SetupSurroundings | None
+) -> tuple[FoundServer | None, str]:
     """Return the selected server, or None and the reason. If a move was interrupted, this server may be down."""
     if started is None:
-        return choose_server(facts.servers, answers.socket)
+        known = str(around.own.get("socket", "")) if around is not None else ""
+        configured = [path for server in facts.servers for path in server.sockets if is_same_path(known, path)]
+        return choose_server(facts.servers, answers.socket or next(iter(configured), None))
     if started.decision.step is MoveStep.FINISH:
         return choose_server(facts.servers, answers.socket or started.move.server.sockets[0])
     return started.move.server, ""
@@ -395,36 +481,6 @@ def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[
     return (None, why) if why else (planned_move(server, server.files, free[0], facts.zfs_release), ())
 
 
-def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and the reason why no server was selected."""
-    reachable = [server for server in servers if server.sockets]
-    if socket is not None:
-        for server in reachable:
-            if socket in server.sockets:
-                return server, ""
-        return None, f"no running server listens on {socket}"
-    if not reachable:
-        return None, "no server runs on this host: start it, or name its socket"
-    if len(reachable) > 1:
-        listing = ", ".join(server.sockets[0] for server in reachable)
-        return None, f"{len(reachable)} servers run on this host: name the socket of one of them ({listing})"
-    return reachable[0], ""
-
-
-def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tuple[FoundPool | None, str]:
-    """Return the pool for a server's files, which need `needed` bytes, or None and the reason."""
-    if name is not None:
-        pools = [pool for pool in pools if pool.name == name]
-    if not pools:
-        return None, f"there is no pool {name} here" if name else "there is no pool here: make one with `zpool create`"
-    if len(pools) > 1:
-        return None, f"there are {len(pools)} pools: name one of {', '.join(pool.name for pool in pools)}"
-    (pool,) = pools
-    if pool.free < needed * _ROOM:
-        return None, f"the pool {pool.name} has {size(pool.free)} free, and the files take {size(needed)}"
-    return pool, ""
-
-
 def _move_steps(move: ServerMove, step: MoveStep) -> Iterator[SetupStep]:
     where, act = move.places, SetupAction.MOVE
     last = SetupStep("Start the server, and ask the kernel where its files are", move.shown([move.start]), action=act)
@@ -471,7 +527,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     yield SetupStep("Write the configuration", path=facts.configuration, text=text, action=SetupAction.CONFIGURATION)
     if plan.account is not None:
         yield _account(plan, plan.account, server)
-    making = _command(facts, "init", plan.around.repository)
+    making = command_line(facts.configuration, "init", plan.around.repository)
     yield SetupStep("Make the repository", (making,), action=SetupAction.REPOSITORY)
     if facts.has_systemd:
         yield SetupStep(
@@ -484,8 +540,10 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
         )
     elif facts.cron is not None:
         title = "Run all jobs from now on, by cron"
-        lines = [line for line in facts.cron.split("\n") if plan.archives or " binlog archive " not in line]
-        yield SetupStep(title, path=cron_file(name), text="\n".join(lines), action=SetupAction.SCHEDULE)
+        left_out = (*(() if plan.archives else (" binlog archive ",)), *(() if plan.prunes else (" prune ",)))
+        lines = [line for line in facts.cron.split("\n") if not any(job in line for job in left_out)]
+        text = merged_cron(facts.cron_now, "\n".join(lines), name, plan.around.written.keys)
+        yield SetupStep(title, path=cron_file(name), text=text, action=SetupAction.SCHEDULE)
     if facts.passed_drill is None:
         yield from _proof(facts, plan, server)
     if not facts.has_systemd and facts.cron is None:
@@ -509,15 +567,9 @@ def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[
     """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
-        command = _command(facts, action.value, plan.answers.instance)
+        command = command_line(facts.configuration, action.value, plan.answers.instance)
         yield SetupStep(title, (command,), action=action if is_own else None)
 
 
 def _may_make_accounts(server: FoundServer) -> bool:
     return server.lets_root_in and not server.is_read_only
-
-
-def _command(facts: SetupFacts, *words: str) -> str:
-    """Return a zsnapdb command. It contains the path of the configuration unless this is the default."""
-    config = () if facts.configuration == str(DEFAULT_PATH) else ("--config", facts.configuration)
-    return shlex.join(("zsnapdb", *words, *config))

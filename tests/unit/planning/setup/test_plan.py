@@ -15,9 +15,26 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import parse
 from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
-from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts, WrittenTables
-from zsnapdb.planning.setup.layout import account_plan, configuration_in, cron_file, cron_text, dataset_pair, unit_text
+from zsnapdb.planning.setup.configuration import PRUNE, ServerLogin, merged_configuration
+from zsnapdb.planning.setup.facts import (
+    FoundFiles,
+    FoundPool,
+    FoundServer,
+    LaterFacts,
+    SetupAnswers,
+    SetupFacts,
+    SetupRefusal,
+    WrittenTables,
+)
+from zsnapdb.planning.setup.layout import (
+    account_plan,
+    configuration_in,
+    configuration_of_cron,
+    cron_file,
+    cron_text,
+    dataset_pair,
+    unit_text,
+)
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove
 from zsnapdb.planning.setup.plan import (
     SetupAction,
@@ -25,7 +42,6 @@ from zsnapdb.planning.setup.plan import (
     SetupWay,
     StartedMove,
     executed,
-    leave_signing_open,
     plan_setup,
 )
 
@@ -50,7 +66,7 @@ ANSWERS = SetupAnswers("s3://bucket/prefix")
 
 
 def planned(server: FoundServer = SERVER, answers: SetupAnswers = ANSWERS, **changes: object) -> SetupPlan:
-    return plan_setup(replace(FACTS, servers=(server,), **changes), answers)  # type: ignore[arg-type]
+    return plan_setup(replace(FACTS, **{"servers": (server,), **changes}), answers)  # type: ignore[arg-type]
 
 
 def words(plan: SetupPlan) -> list[str]:
@@ -192,30 +208,149 @@ def test_setup_makes_the_account_only_where_root_is_let_in_and_may_write(server:
 
 def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() -> None:
     before = planned()
-    text, written = before.text("age1qqqq"), WrittenTables(before.around.tables("main"))
-    plan = planned(configured=text, written=written, recipient="age1qqqq")
-    assert (plan.refusals, plan.text("age1qqqq")) == ((), text)
+    text = before.text("age1qqqq")
+    plan = planned(configured=text, written=before.written, recipient="age1qqqq")
+    assert (plan.refusals, plan.text("age1qqqq"), plan.recipient) == ((), text, "age1qqqq")
     assert "setup continues from there" in plan.notes[-1]
-    other = planned(configured=text, written=written, recipient="age1zzzz")
-    assert '  + recipients = ["age1zzzz"]' in other.notes
+    other = planned(configured=text, written=before.written, recipient="age1zzzz")
+    assert (other.text("age1zzzz"), other.identity) == (text, None), "the configured recipient stays"
 
 
 def test_setup_again_does_not_switch_signing_on() -> None:
     assert "signing_key_file" in planned().text(None)
     before = replace(planned(), signing=None)
-    text, written = before.text("age1qqqq"), WrittenTables(before.around.tables("main"))
-    again = planned(configured=text, written=written, recipient="age1qqqq")
+    text = before.text("age1qqqq")
+    again = planned(configured=text, written=before.written, recipient="age1qqqq")
     assert (again.signing, again.text("age1qqqq")) == (None, text)
     assert any("left signing open" in note for note in again.notes)
-    refused = planned(SERVER, replace(ANSWERS, sign=False), configured=text, written=written, recipient="age1qqqq")
-    assert '  + signing = "none"' in refused.notes
+    decided = planned(SERVER, replace(ANSWERS, sign=False), configured=text, written=before.written)
+    assert '  + signing = "none"' in decided.notes
 
 
 def test_setup_makes_no_key_for_a_repository_that_is_there() -> None:
     assert SetupAction.SIGNING_KEY in [step.action for step in planned().steps]
-    plan = leave_signing_open(planned())
+    plan = planned(later=LaterFacts(has_repository=True))
     assert SetupAction.SIGNING_KEY not in [step.action for step in plan.steps]
     assert "signing" not in next(step.text for step in plan.steps if step.action is SetupAction.CONFIGURATION)
+    assert any("its stored backups would no longer be trusted" in note for note in plan.notes)
+
+
+CRON = cron_text(("/usr/bin/zsnapdb",), "main", "/etc/zsnapdb/zsnapdb.toml")
+STORED = LaterFacts(has_repository=True, backups=3)
+RULES = "[instance.main.keep]\nyearly = 7\n"
+HAND = """[instance.main]
+socket = "/run/mysqld/mysqld.sock"
+repository = "r"
+[repository.r]
+url = "s3://bucket/prefix"
+"""
+
+
+@pytest.mark.parametrize("server", [SERVER, ELSEWHERE])
+@pytest.mark.parametrize("schedule", [{}, {"has_systemd": False, "cron": CRON}, {"has_systemd": False, "cron": None}])
+@pytest.mark.parametrize("rules", ["", RULES, f"{HAND}keep = {{ last = 1 }}\n", HAND])
+@pytest.mark.parametrize("later", [LaterFacts(), STORED])
+def test_prune_of_existing_backups_needs_rules_of_the_user(
+    server: FoundServer, schedule: dict[str, object], rules: str, later: LaterFacts
+) -> None:
+    plan = planned(server, replace(ANSWERS, move=True), configured=rules or None, later=later, **schedule)
+    assert plan.refusals == ()
+    is_open = bool(later.backups) and "keep" not in rules
+    text = plan.text("age1q")
+    own = tomllib.loads(text)["instance"]["main"]
+    assert ("prune" in own["agent"], "last = 7" in text) == (not is_open, not is_open and "keep" not in rules)
+    assert not [step for step in plan.steps if " prune main " in step.text] or not is_open
+    notes = "\n".join(plan.notes)
+    assert ("3 backups of main" in notes) == is_open
+    for line in ("  [instance.main.keep]", "  daily = 14", "  zsnapdb prune main --plan"):
+        assert (line in plan.notes) == is_open
+    is_cron = schedule.get("cron") is not None
+    scheduled = [note for note in plan.notes if " prune main --config" in note] if is_cron else plan.notes
+    assert is_cron or ('  prune = { cron = "45 3 * * *" }' in scheduled) == is_open
+    assert not is_cron or len(scheduled) == is_open
+
+
+def test_rules_that_a_user_added_later_get_their_schedule() -> None:
+    first = planned(later=STORED)
+    text = first.text(None) + "\n" + RULES
+    plan = planned(configured=text, written=first.written, later=STORED)
+    assert tomllib.loads(plan.text(None))["instance"]["main"]["agent"]["prune"]
+    removed = planned(configured=plan.text(None).replace(PRUNE, ""), written=plan.written, later=STORED)
+    assert "prune" not in tomllib.loads(removed.text(None))["instance"]["main"]["agent"]
+
+
+@pytest.mark.parametrize("path", ["/etc/z.toml", "/srv/my z%.toml"])
+def test_cron_file_names_its_configuration(path: str) -> None:
+    assert configuration_of_cron(cron_text(("/usr/bin/zsnapdb",), "main", path)) == path
+    assert configuration_of_cron("# mine\n") is None
+    refused = planned(has_systemd=False, cron=CRON, cron_reads=path)
+    assert f"cron runs the jobs of main with {path}" in refused.refusals[0]
+    assert planned(cron=CRON, cron_reads=path).refusals == ()
+
+
+def test_cron_file_of_a_user_keeps_its_lines() -> None:
+    def schedule(cron_now: str | None, written: WrittenTables | None = None) -> tuple[SetupPlan, str]:
+        plan = planned(has_systemd=False, cron=CRON, cron_now=cron_now, configured=HAND, written=written)
+        (step,) = [step for step in plan.steps if step.action is SetupAction.SCHEDULE]
+        return plan, step.text
+
+    plan, text = schedule(None)
+    assert text == CRON
+    edited = CRON.replace("15 1 * * *", "15 2 * * *").replace("45 3 * * * ", "# 45 3 * * * ")
+    assert schedule(edited)[1] == edited
+    without = "".join(line for line in CRON.splitlines(keepends=True) if " drill " not in line)
+    assert schedule(without, plan.with_cron(CRON))[1] == without, "a user removed the line"
+    assert set(schedule(without)[1].splitlines()) == set(CRON.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("/run/mysqld/mysqld.sock", "/run/other.sock", "says socket = /run/other.sock for main"),
+        ("s3://bucket/prefix", "s3://bucket/other", "go to s3://bucket/other, and the answers say s3://bucket/prefix"),
+        (
+            'repository = "r"',
+            'repository = "r"\nvolumes = { data = "old/data" }',
+            "on old/data, and setup found them on",
+        ),
+        ('socket = "/run/mysqld/mysqld.sock"', 'host = "db2"', "the server of main is on db2"),
+        ('socket = "/run/mysqld/mysqld.sock"', 'vm = { domain = "x" }', "is a virtual machine"),
+    ],
+)
+def test_contradiction_is_refused_with_both_values(old: str, new: str, why: str) -> None:
+    assert planned(configured=HAND).refusals == ()
+    plan = planned(configured=HAND.replace(old, new))
+    assert plan.steps == ()
+    assert why in plan.refusals[0]
+    assert plan.refusal_hint
+
+
+def test_contradicting_endpoint_is_refused() -> None:
+    text = HAND + 's3.endpoint = "https://a.lan"\n'
+    assert planned(configured=text).refusals == ()
+    assert planned(SERVER, replace(ANSWERS, endpoint="https://a.lan"), configured=text).refusals == ()
+    for configured in (text, HAND):
+        refused = planned(SERVER, replace(ANSWERS, endpoint="https://b.lan"), configured=configured)
+        assert "the answers say s3://bucket/prefix at https://b.lan" in refused.refusals[0]
+
+
+@pytest.mark.parametrize("same", ["/run/mysqld/mysqld.sock", "/var/run/mysqld/mysqld.sock"])
+def test_configured_socket_chooses_among_several_servers(same: str) -> None:
+    other = replace(SERVER, sockets=("/run/b.sock",))
+    text = HAND.replace("/run/mysqld/mysqld.sock", same)
+    plan = planned(servers=(other, SERVER), configured=text)
+    assert (plan.server, plan.refusals) == (SERVER, ())
+    assert f'socket = "{same}"' in plan.text(None)
+
+
+def test_unmet_conditions_of_later_steps_leave_no_step() -> None:
+    unmet = LaterFacts((SetupRefusal("no mysqld", "install it"), SetupRefusal("no room", "free space")))
+    for server in (SERVER, ELSEWHERE):
+        for move in (False, True):
+            plan = planned(server, replace(ANSWERS, move=move), later=unmet)
+            assert (plan.steps, plan.refusals) == ((), ("no mysqld", "no room"))
+            assert plan.refusal_hint == "install it; free space"
+    assert "x" in planned(later=LaterFacts(notes=("x",))).notes
 
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
@@ -322,7 +457,7 @@ def test_a_switched_move_is_planned_without_a_stop_and_without_a_copy() -> None:
     assert not [word for word in words(after) if word.startswith(("zfs create", "mv", "systemctl stop"))]
 
 
-@pytest.mark.parametrize("configured", [None, "[instance.main]\n"])
+@pytest.mark.parametrize("configured", [None, "instance = { main = {} }\n"])
 def test_a_move_whose_server_runs_on_zfs_is_ended_also_if_the_setup_is_refused(configured: str | None) -> None:
     before = planned(ELSEWHERE)
     assert before.move is not None
@@ -366,8 +501,8 @@ def test_a_name_that_is_taken_is_not_used_for_a_dataset() -> None:
         (plan_setup(replace(FACTS, servers=()), ANSWERS), "no server runs on this host"),
         (plan_setup(replace(FACTS, servers=(SERVER, SERVER)), ANSWERS), "2 servers run on this host"),
         (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
-        (planned(configured="[instance.main]\n"), "/etc/zsnapdb/zsnapdb.toml has the instance main already"),
-        (planned(configured="[instance.main\n"), "/etc/zsnapdb/zsnapdb.toml already exists"),
+        (planned(configured="instance = { main = {} }\n"), "setup cannot add [instance.main]"),
+        (planned(configured="[instance.main\n"), "is not valid TOML"),
         (planned(agent_reads="/srv/z.toml"), "the agent of this host reads /srv/z.toml"),
         (planned(missing_folder="/srv/backups"), "the folder /srv/backups of the repository is not there"),
         (planned(replace(ELSEWHERE, files=None)), "root may not ask the server"),
@@ -423,7 +558,7 @@ def test_the_doctor_says_nothing_against_the_layout(flavour: Flavour, page: int,
 def test_the_configuration_is_valid_and_has_only_what_differs_from_the_defaults(
     answers: SetupAnswers, recipient: str | None
 ) -> None:
-    text = configuration_text(answers, ServerLogin("/run/mysqld/mysqld.sock", "zsnapdb"), recipient)
+    text = merged_configuration(answers, ServerLogin("/run/mysqld/mysqld.sock", "zsnapdb"), recipient).text
     settings = parse(text, "setup")
     assert list(settings.instance) == [answers.instance]
     assert settings.repository["backups"].url == answers.repository
@@ -459,7 +594,9 @@ def test_a_rewind_and_an_undo_are_prepared_where_the_server_needs_it() -> None:
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "azure://account/container/prefix", "gs://bucket/prefix"])
 def test_setup_writes_the_access_to_the_store_of_the_address(url: str) -> None:
     answers = replace(ANSWERS, repository=url, endpoint="https://store.lan", credentials_file="/etc/zsnapdb/store")
-    (written,) = parse(configuration_text(answers, ServerLogin("/s", "zsnapdb"), None), "setup").repository.values()
+    (written,) = parse(
+        merged_configuration(answers, ServerLogin("/s", "zsnapdb"), None).text, "setup"
+    ).repository.values()
     assert written.provider is not None
     assert (written.provider.endpoint, str(written.provider.credentials_file)) == (
         "https://store.lan",
@@ -470,7 +607,7 @@ def test_setup_writes_the_access_to_the_store_of_the_address(url: str) -> None:
 
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
-    text = configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None)
+    text = merged_configuration(wicked, ServerLogin("/s", "zsnapdb"), None).text
     assert "user" not in {key for section in tomllib.loads(text).values() for one in section.values() for key in one}
     with pytest.raises(ConfigError, match="cannot be part of a repository's address"):
         parse(text, "setup")
