@@ -99,7 +99,10 @@ _DECLARED: Mapping[str, Command | Group] = {
         examples=("main", "main --local", "--instances"),
     ),
     "show": Command(
-        "inventory.show_backup", "repository.list:BackupDetailView", Heading.BACKUP, examples=("main latest",)
+        "inventory.show_backup",
+        "repository.list:BackupDetailView,BackupSettingsView",
+        Heading.BACKUP,
+        examples=("main latest", "main latest --settings"),
     ),
     "status": Command(
         "inventory.status",
