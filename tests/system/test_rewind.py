@@ -92,12 +92,15 @@ def test_a_rewind_undoes_an_accident_in_place_with_what_is_on_the_host_and_keeps
     further, old_id = f"before-{gtid_of(lab, 'insert')}", server_id(lab)
     planned = lab.zsnapdb("rewind", "main", "--to", point, "--plan", "--json", config=away).json
     assert (planned["volumes_from"], planned["binlogs_from"]["archive"]) == ("host", 0)
+    assert (planned["left_out"]["transactions"], planned["left_out"]["unknown"]) == (2, [])
     refused = lab.zsnapdb("rewind", "main", "--to", point, "--json", config=away)
     assert (refused.code, "add --yes" in refused.stderr) == (2, True)
     with set_by_the_site() as held:
         done = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--no-backup", "--json", config=away).json
         assert held_by_the_site() == held
     assert done["finished"]
+    assert (done["left_out"], done["archived"]["history"]) == (planned["left_out"], None)
+    assert done["archived"]["missing"]
     assert (state(), lines(lab)) == (expected, [1, 2, 3])
     assert not lab.sql("SHOW TABLES FROM rewound LIKE 'after_it'")
     assert (server_id(lab) == old_id) == (lab.flavour == "mysql")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,32 @@ exec "$@"
 """
 
 
+def check_that_what_is_lost_is_said_and_archived(lab: Lab, done: dict[str, Any], config: Path) -> None:
+    """The DELETE and CREATE TABLE of the accident, and five rows. The printed command plans their restore."""
+    lost, archived = done["left_out"], done["archived"]
+    assert (lost["transactions"], lost["at_least"], lost["statements"], lost["unknown"]) == (7, False, 1, [])
+    assert {one["table"]: (one["inserted"], one["deleted"]) for one in lost["tables"]} == {
+        "lines": (0, 3),
+        "after_it": (5, 0),
+    }
+    assert archived["missing"] == ""
+    words = ("restore", "main", "--to", "latest", "--history", archived["history"], "--plan", "--json")
+    planned = lab.zsnapdb(*words, config=config)
+    assert planned.code == 0, planned.stderr
+    last = planned.json["point"]["last"]
+    # The archiver that runs may also have stored the event with which the server stopped.
+    assert (last["file"], last["end"] >= archived["offset"]) == (archived["file"], True)
+    assert last["committed"][:19] == lost["last_commit"][:19]
+
+
+def check_that_nothing_is_unprotected_before_the_first_commit(lab: Lab, config: Path) -> None:
+    """The transactions that were taken back are in the archive, but they are not later than the new history."""
+    deadline = time.monotonic() + 60
+    while json.loads(lab.zsnapdb("status", "main", "--json", config=config).stdout)["unprotected"] is not None:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
 def test_an_archiver_that_runs_through_a_rewind_says_nothing_that_is_not_true(
     lab: Lab, first: dict[str, Any], control: tuple[tuple[str, str], ...], tmp_path: Path
 ) -> None:
@@ -88,6 +115,8 @@ def test_an_archiver_that_runs_through_a_rewind_says_nothing_that_is_not_true(
             lab.sql(f"INSERT INTO rewound.after_it VALUES ({number})")
         done = lab.zsnapdb("rewind", "main", "--to", point, "--yes", "--json", config=config)
         assert done.json["finished"]
+        check_that_what_is_lost_is_said_and_archived(lab, done.json, config)
+        check_that_nothing_is_unprotected_before_the_first_commit(lab, config)
         lab.sql("INSERT INTO rewound.lines VALUES (4)")
     finally:
         archiver.terminate()

@@ -51,7 +51,7 @@ SUB_ROOMS = {
     "jobs.backup": HOST,
     "jobs.binlog": HOST | {"jobs.health"},
     "jobs.repository": HOST | {"jobs.health"},
-    "jobs.restore": HOST | {"jobs.backup", "jobs.health", "jobs.steps"},
+    "jobs.restore": HOST | {"jobs.backup", "jobs.binlog", "jobs.health", "jobs.steps"},
     "jobs.trial": HOST | {"jobs.backup", "jobs.restore"},
     "jobs.dataset_copies": HOST,
     "jobs.clone": HOST | {"jobs.backup", "jobs.dataset_copies", "jobs.restore", "jobs.steps"},

@@ -17,6 +17,7 @@ from typer.models import CommandInfo
 from zsnapdb.cli.commands import COMMANDS, Command, Group, Heading
 from zsnapdb.cli.log_options import log_options
 from zsnapdb.cli.options import CloneName, command_prefix, guid_option, name_variables
+from zsnapdb.cli.printed_commands import naming_instance
 
 _NO_LIMIT = 1000
 """Maximum number of characters of the first sentence in a command's help. All first sentences are shorter."""
@@ -112,7 +113,7 @@ def _loaded(words: tuple[str, ...], entry: Command | Group) -> Any:
         group: Any = get_group(made)
         group.rich_help_panel, group.commands = entry.heading, GroupCommands(words)
         return group
-    function = _function(entry.run)
+    function = naming_instance(_function(entry.run))
     if entry.notifies or entry.evidence is not None:
         from zsnapdb.cli.notified_commands import wrap_with_notifications
 

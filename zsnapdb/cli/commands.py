@@ -22,10 +22,11 @@ class Heading(StrEnum):
 
 
 class EvidenceKeeper(Enum):
-    """Owner of the evidence log to which a command writes: its instance, or the instances of its clone."""
+    """Owner of the evidence log of a command: its instance, the instances of its clone, or all instances."""
 
     OF_INSTANCE = "instance"
     OF_CLONE = "clone"
+    OF_HOST = "host"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Group:
     hidden: bool = False
 
 
-OF_INSTANCE, OF_CLONE = EvidenceKeeper.OF_INSTANCE, EvidenceKeeper.OF_CLONE
+OF_INSTANCE, OF_CLONE, OF_HOST = EvidenceKeeper
 _CHANGED = "clone.change:ChangedView,IntentionView"
 _MACHINE = "machines:MachineChangedView,MachineStepView"
 _DECLARED: Mapping[str, Command | Group] = {
@@ -98,7 +99,10 @@ _DECLARED: Mapping[str, Command | Group] = {
         examples=("main", "main --local", "--instances"),
     ),
     "show": Command(
-        "inventory.show_backup", "repository.list:BackupDetailView", Heading.BACKUP, examples=("main latest",)
+        "inventory.show_backup",
+        "repository.list:BackupDetailView,BackupSettingsView",
+        Heading.BACKUP,
+        examples=("main latest", "main latest --settings"),
     ),
     "status": Command(
         "inventory.status",
@@ -164,18 +168,21 @@ _DECLARED: Mapping[str, Command | Group] = {
         "query.query",
         "clone.query:JsonAnswer",
         Heading.CLONES,
+        evidence=OF_INSTANCE,
         examples=('main "SELECT COUNT(*) FROM shop.orders" --at 10m',),
     ),
     "diff": Command(
         "query.diff",
         "clone.query:JsonDifference",
         Heading.CLONES,
+        evidence=OF_INSTANCE,
         examples=("main --table shop.orders --from 1h --to latest",),
     ),
     "migration-check": Command(
         "clone.rehearsal.migration_check",
         "clone.migration:MigrationView",
         Heading.CLONES,
+        evidence=OF_INSTANCE,
         examples=("main -- ./manage.py migrate",),
     ),
     "reap": Command("clone.pool.reap", "clone.change:ReapView,ReapPlanView", Heading.CLONES, examples=("--plan", "")),
@@ -245,6 +252,8 @@ _DECLARED: Mapping[str, Command | Group] = {
         "doctor.doctor",
         "doctor:DoctorView,LoadView",
         Heading.HOST,
+        evidence=OF_HOST,
+        only_with="fix",
         examples=("", "main --fix --plan", "main --load --for 10m"),
     ),
     "advise": Command("doctor.advise", hidden=True),
@@ -278,7 +287,9 @@ _DECLARED: Mapping[str, Command | Group] = {
     "binlog": Group("Archive binlogs for restores to any point in time.", Heading.BACKUP),
     "binlog archive": Command("binlog.archive", "binlog:ArchivingView", examples=("main", "main --once")),
     "binlog status": Command("binlog.status", "binlog:BinlogArchiveView", examples=("main",)),
-    "binlog purge": Command("binlog.purge", "binlog:PurgeView,PurgePlanView", examples=("main --plan",)),
+    "binlog purge": Command(
+        "binlog.purge", "binlog:PurgeView,PurgePlanView", evidence=OF_INSTANCE, examples=("main --plan",)
+    ),
     "binlog find": Command(
         "binlog.find",
         "binlog:SearchView,FollowedView",
@@ -341,6 +352,7 @@ _DECLARED: Mapping[str, Command | Group] = {
     "clone upgrade-test": Command(
         "clone.rehearsal.upgrade_test",
         "clone.migration:RehearsalView",
+        evidence=OF_INSTANCE,
         examples=("main --binary /opt/mysql-8.4/bin/mysqld",),
     ),
     "clone branch": Group("Named lines of commits of a clone."),
@@ -371,31 +383,38 @@ _DECLARED: Mapping[str, Command | Group] = {
     "vm clone": Command(
         "vm.clone",
         "machines:MachinesMadeView,MachinesPlanView",
+        evidence=OF_HOST,
         examples=("web --name-template web-{n} --count 3 --plan",),
     ),
     "vm list": Command("vm.list_machines", "machines:MachinesView", examples=("",)),
-    "vm start": Command("vm.start", _MACHINE, examples=("web-1",)),
-    "vm stop": Command("vm.stop", _MACHINE, examples=("web-1",)),
-    "vm reset": Command("vm.reset", _MACHINE, examples=("web-1",)),
-    "vm extend": Command("vm.extend", "machines:MachineChangedView", examples=("web-1 --ttl 8h",)),
-    "vm protect": Command("vm.protect", "machines:MachineChangedView", examples=("web-1 --for 2d",)),
+    "vm start": Command("vm.start", _MACHINE, evidence=OF_HOST, examples=("web-1",)),
+    "vm stop": Command("vm.stop", _MACHINE, evidence=OF_HOST, examples=("web-1",)),
+    "vm reset": Command("vm.reset", _MACHINE, evidence=OF_HOST, examples=("web-1",)),
+    "vm extend": Command("vm.extend", "machines:MachineChangedView", evidence=OF_HOST, examples=("web-1 --ttl 8h",)),
+    "vm protect": Command("vm.protect", "machines:MachineChangedView", evidence=OF_HOST, examples=("web-1 --for 2d",)),
     "vm destroy": Command(
-        "vm.destroy", "machines:MachineDestroyedView,MachineDestroyPlanView", examples=("web-1 --plan",)
+        "vm.destroy",
+        "machines:MachineDestroyedView,MachineDestroyPlanView",
+        evidence=OF_HOST,
+        examples=("web-1 --plan",),
     ),
     "vm base": Group("Create, list and destroy bases."),
     "vm base create": Command(
-        "vm.create", "machines:BaseCreatedView,BasePlanView", examples=("web --from-domain web",)
+        "vm.create", "machines:BaseCreatedView,BasePlanView", evidence=OF_HOST, examples=("web --from-domain web",)
     ),
     "vm base list": Command("vm.list_bases", "machines:BasesView", examples=("",)),
     "vm base destroy": Command(
-        "vm.destroy_base", "machines:BaseDestroyedView,BaseDestroyPlanView", examples=("web --plan",)
+        "vm.destroy_base", "machines:BaseDestroyedView,BaseDestroyPlanView", evidence=OF_HOST, examples=("web --plan",)
     ),
     "token": Group("Create and revoke tokens of `zsnapdb serve`, and show the keys of issuers.", Heading.CLONES),
     "token create": Command(
-        "serve.create_token", "tokens:NewTokenView", examples=("--for user:ann@example.org --expires 30d",)
+        "serve.create_token",
+        "tokens:NewTokenView",
+        evidence=OF_HOST,
+        examples=("--for user:ann@example.org --expires 30d",),
     ),
     "token list": Command("serve.list_tokens", "tokens:TokensView", examples=("",)),
-    "token revoke": Command("serve.revoke_token", "tokens:RevokedTokenView", examples=("0123abcd",)),
+    "token revoke": Command("serve.revoke_token", "tokens:RevokedTokenView", evidence=OF_HOST, examples=("0123abcd",)),
     "token keys": Command("serve.issuer_keys", "tokens:IssuerKeysView", examples=("corporate",)),
     "token exchange": Command("serve.exchange_code", hidden=True),
     "report": Group("Show and check the evidence of actions.", Heading.REPOSITORY, shows_help=False),
@@ -411,7 +430,9 @@ _DECLARED: Mapping[str, Command | Group] = {
     "agent": Group("Run the scheduled jobs of this host.", Heading.HOST, run="agent.agent", shows_help=False),
     "agent status": Command("agent.agent_status", "agent:AgentView", examples=("",)),
     "agent run": Command("agent.agent_run", "agent:AgentRunView", examples=("drill main",)),
-    "agent pause": Command("agent.agent_pause", "agent:PauseView", examples=('main --for 2h --reason "maintenance"',)),
+    "agent pause": Command(
+        "agent.agent_pause", "agent:PauseView", evidence=OF_INSTANCE, examples=('main --for 2h --reason "maintenance"',)
+    ),
     "key": Group("Generate and show the keys of repositories.", Heading.REPOSITORY),
     "key generate": Command(
         "repository.generate_key",

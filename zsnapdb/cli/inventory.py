@@ -75,15 +75,22 @@ def _list_instances(repository: str | None, config: Path | None, json: bool) -> 
 def show_backup(
     instance: NamedInstance,
     backup: Annotated[str, argument("BACKUP", "Backup id, or latest.", autocompletion=completion.backups)] = "latest",
+    settings: Annotated[
+        bool, flag("--settings", "Print the recorded settings of the server as an option file.")
+    ] = False,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show the position, lock, volumes and chain of one backup."""
+    """Show the position, lock, volumes and chain of one backup, or the recorded settings of its server."""
     from zsnapdb.jobs.repository import inventory
-    from zsnapdb.report.repository.list import BackupDetailView
+    from zsnapdb.report.repository.list import BackupDetailView, BackupSettingsView
 
-    detail = inventory.detail(instance_context(config, instance, repository)[1], backup)
+    chosen = instance_context(config, instance, repository)[1]
+    if settings:
+        show(BackupSettingsView(inventory.backup_settings(chosen, backup)), json)
+        return
+    detail = inventory.detail(chosen, backup)
     show(BackupDetailView(detail), json)
     show_missing(detail.missing)
 

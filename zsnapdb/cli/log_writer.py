@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.base import run_context
+from zsnapdb.cli.printed_commands import complete
 from zsnapdb.cli.progress_bars import SCREEN
 from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
 
@@ -68,7 +69,7 @@ def write(level: LogLevel, text: str, **fields: Value) -> None:
     chosen = style()
     if not chosen.shows(level):
         return
-    record = LogRecord(datetime.now(UTC), level, text, run_context.run_id(), {**_about.get(), **fields})
+    record = LogRecord(datetime.now(UTC), level, complete(text), run_context.run_id(), {**_about.get(), **fields})
     if chosen.format is LogFormat.JOURNAL and _send(journal_message(record), JOURNAL):
         return
     line = json_line(record) if chosen.format is LogFormat.JSON else text_line(record)

@@ -19,6 +19,7 @@ from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.command_context import cached_configuration
 from zsnapdb.cli.command_groups import CommandGroup
 from zsnapdb.cli.log_options import VALUED_LOG_OPTIONS, log_options, wants_json_progress
+from zsnapdb.cli.printed_commands import complete
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -302,6 +303,7 @@ def _run(command: Callable[[], object]) -> int:
 
 
 def _failed(whole: ZsnapdbError) -> int:
+    whole.hint = complete(whole.hint)
     error = run_context.current_audience().told(whole)
     if error is whole:
         _print(str(error))

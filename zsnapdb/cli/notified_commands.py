@@ -45,7 +45,8 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
 
     Errors in the configuration or in a name are ignored here, because the command itself reports them.
     """
-    config, named = options.get("config"), options.get("instance")
+    # The group `agent` has its own option for the configuration.
+    config, named = options.get("config") or getattr(options.get("context"), "obj", None), options.get("instance")
     if command.notifies:
         with contextlib.suppress(ZsnapdbError):
             settings = configuration(config)
@@ -67,6 +68,9 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
     elif command.evidence is EvidenceKeeper.OF_CLONE:
         with contextlib.suppress(ZsnapdbError):
             stack.enter_context(evidence_of_clone(configuration(config), str(options.get("name"))))
+    elif command.evidence is EvidenceKeeper.OF_HOST:
+        with contextlib.suppress(ZsnapdbError):
+            stack.enter_context(evidencing_keys(job, configuration(config)))
 
 
 @contextlib.contextmanager
@@ -139,7 +143,7 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 
 @contextlib.contextmanager
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
-    """Yield a list to which the block adds the keys that it changes. Then record these keys in evidence logs.
+    """Run the block, an action on this host, and record its end and the keys that it adds to the yielded list.
 
     The records are written to the logs of all instances whose repository has an evidence log. If `repository` is given,
     only the instances of that repository are considered.

@@ -6,11 +6,13 @@ A pipe or a file gets plain text instead of a table, for programs that parse it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from zsnapdb.base.untrusted_text import printed
+from zsnapdb.cli.printed_commands import complete
 from zsnapdb.cli.progress_bars import SCREEN
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from zsnapdb.report.view import Table as PlainTable
 
 Writer = TypeVar("Writer")
+_HINT = re.compile(r'"hint": "(?:[^"\\]|\\.)*"')
 
 
 class Printable(Protocol):
@@ -42,13 +45,18 @@ def show(view: Printable, json: bool) -> None:
 
     with SCREEN.cleared():
         if json or not isinstance(view, TabularView):
-            print(view.document() if json else printed(view.text()))
+            print(_with_hints(view.document()) if json else complete(printed(view.text())))
         elif are_wanted():
             show_parts(view.parts(), sys.stdout)
         elif note := empty_note(view.parts()):
             log_writer.info(printed(note))
         else:
             print(printed(view.text()))
+
+
+def _with_hints(document: str) -> str:
+    """Return a document whose hints name the instance of the command. Data stays unchanged."""
+    return _HINT.sub(lambda found: complete(found[0]), document)
 
 
 def show_at_once(view: View, json: bool) -> None:

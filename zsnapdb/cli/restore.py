@@ -429,6 +429,9 @@ def rewind(
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
 
     def ask(outage: Outage) -> bool:
+        for line in report.loss_lines(outage) if yes else ():
+            is_warning = outage.archived.missing and line.startswith("  archived")
+            (chosen.events.warn if is_warning else chosen.events.tell)(line.strip())
         return yes or typer.confirm(report.question(outage), default=False, err=True)
 
     if not yes and not plan and not sys.stdin.isatty():
@@ -442,7 +445,8 @@ def rewind(
         planned = job.plan(settings, chosen, request)
         if plan:
             findings = job.examine(settings, chosen, planned)
-            _end_plan(report.RewindPlanView(planned, findings), findings, json)
+            left_out = job.left_out(chosen, planned)
+            _end_plan(report.RewindPlanView(planned, findings, left_out), findings, json)
             return
         result = job.rewind(settings, chosen, planned, ask, backs_up=not no_backup)
     show(report.RewindView(result), json)

@@ -228,6 +228,7 @@ def create_token(
         flag("--role", "Role: viewer (read), developer (own clones), operator (all clones), auditor (read all)."),
     ] = RoleOption.DEVELOPER,
     expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
+    config: ConfigFile = None,  # noqa: ARG001 - its repositories keep the evidence
     json: AsJson = False,
 ) -> None:
     """Create a token and print it once. Only its SHA-256 is stored."""
@@ -252,7 +253,9 @@ def list_tokens(json: AsJson = False) -> None:
 
 
 def revoke_token(
-    token_id: Annotated[str, argument("TOKEN", "Token id from `zsnapdb token list`.")], json: AsJson = False
+    token_id: Annotated[str, argument("TOKEN", "Token id from `zsnapdb token list`.")],
+    config: ConfigFile = None,  # noqa: ARG001 - its repositories keep the evidence
+    json: AsJson = False,
 ) -> None:
     """Revoke a token: the next request with it is refused.
 

@@ -19,6 +19,7 @@ from zsnapdb.documents.base import (
     each,
     error_fields,
     errors_fields,
+    iso,
     or_null,
     read,
     rows,
@@ -258,6 +259,25 @@ class BackupDetailDocument(Document):
     chain: Annotated[tuple[str, ...], At("chain", each("backup_id"))]
     missing: tuple[MissingFields, ...]
     known_damage: Annotated[tuple[DamageFields, ...], At("damage")]
+
+
+class BackupSettingsDocument(Document):
+    """The settings of the server that a backup recorded.
+
+    The fields `lines`, `unchecked`, `statements` and `refused` contain the parts of the printed option file.
+    `variables` contains all recorded variables.
+    """
+
+    backup_id: str
+    instance: str
+    created: Annotated[str, At("created", iso)]
+    flavour: str
+    server_version: str
+    lines: Annotated[tuple[str, ...], At("recorded.lines")]
+    unchecked: Annotated[tuple[str, ...], At("recorded.unchecked")]
+    statements: Annotated[tuple[str, ...], At("recorded.statements")]
+    refused: Annotated[tuple[str, ...], At("recorded.refused")]
+    variables: dict[str, str]
 
 
 class PinFields(Document):

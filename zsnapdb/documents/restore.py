@@ -19,8 +19,10 @@ from zsnapdb.documents.base import (
     each,
     is_given,
     iso,
+    moment,
     total,
 )
+from zsnapdb.documents.binlog import ChangedTableFields
 
 
 class RestoredTransactionFields(Document):
@@ -205,6 +207,28 @@ def _log_counts(replays: Any) -> dict[str, int]:
     return {"host": local, "archive": len(logs) - local}
 
 
+class LeftOutFields(Document):
+    """The transactions that a rewind leaves out. The field `unknown` lists unknown facts with the reasons."""
+
+    transactions: int | None
+    at_least: Annotated[bool, At("is_least")]
+    first_commit: Annotated[str | None, At("first", moment)]
+    last_commit: Annotated[str | None, At("last", moment)]
+    tables: tuple[ChangedTableFields, ...]
+    more_tables: int
+    statements: int
+    unknown: tuple[str, ...]
+
+
+class ArchivedRestFields(Document):
+    """The end of the archived binlogs before a rewind. If the last binlogs are not archived, `missing` says why."""
+
+    history: str | None
+    file: Annotated[str | None, At("end.file")]
+    offset: Annotated[int | None, At("end.offset")]
+    missing: str
+
+
 class RewindPlanDocument(Document):
     """The plan of a rewind. The fields `stop` and `start` contain command lines."""
 
@@ -218,6 +242,7 @@ class RewindPlanDocument(Document):
     start: Annotated[tuple[str, ...], At("planned.service.start_words")]
     server_id: Annotated[int | None, At("planned.handover.server_id")]
     findings: tuple[FindingFields, ...]
+    left_out: LeftOutFields | None
 
 
 class RewindDocument(Document):
@@ -242,6 +267,8 @@ class RewindDocument(Document):
     ]
     backup: Annotated[ManifestFields | None, At("backup.manifest")]
     backup_error: Annotated[str | None, At("backup_error.message")]
+    left_out: LeftOutFields | None
+    archived: ArchivedRestFields | None
 
 
 class CheckFields(Document):

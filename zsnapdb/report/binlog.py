@@ -204,16 +204,17 @@ def _row(entry: ListedTransaction) -> tuple[str, ...]:
 
 
 def _changed(changes: TransactionChanges) -> str:
-    tables = [f"{part.name} ({_counts(part)})" for part in changes.tables[:_MOST_TABLES]]
+    tables = [f"{part.name} ({counts(part)})" for part in changes.tables[:_MOST_TABLES]]
     if len(changes.tables) > _MOST_TABLES:
         tables.append(f"{len(changes.tables) - _MOST_TABLES} more tables")
     texts = [f"{entry.text[:_MOST_TEXT]}{'…' if len(entry.text) > _MOST_TEXT else ''}" for entry in changes.statements]
     return "; ".join([*tables, *texts[:1]]) or "-"
 
 
-def _counts(part: TableChanges) -> str:
-    counts = ((part.inserted, "inserted"), (part.updated, "updated"), (part.deleted, "deleted"))
-    parts = [f"{count} {word}" for count, word in counts if count]
+def counts(part: TableChanges) -> str:
+    """Return the numbers of changed rows of a table, such as `3 inserted, 1 deleted`."""
+    rows = ((part.inserted, "inserted"), (part.updated, "updated"), (part.deleted, "deleted"))
+    parts = [f"{count} {word}" for count, word in rows if count]
     return ", ".join(parts if part.is_counted else [*parts, "not counted"])
 
 

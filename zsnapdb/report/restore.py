@@ -6,19 +6,23 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.quantities import format_duration, size
+from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.documents import restore as documents
+from zsnapdb.documents.base import moment
 from zsnapdb.planning.restore.replica_checks import NotedReader, judge
 from zsnapdb.planning.restore.steps import LeaveStopped, Receive, Replay, Step
+from zsnapdb.report.binlog import counts
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from zsnapdb.jobs.restore.left_out import ArchivedRest
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
     from zsnapdb.jobs.restore.server_restore import RestoreResult
     from zsnapdb.planning.backup.fitness import FitnessFinding
+    from zsnapdb.planning.restore.left_out import LeftOut
     from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
     from zsnapdb.planning.restore.steps import MachineStep
 
@@ -200,20 +204,66 @@ def _origin(plan: RestorePlan) -> str:
     return "the snapshots on this host" if plan.clones else "the repository"
 
 
+def _left_out_lines(left_out: LeftOut) -> list[str]:
+    """Return lines with the number, the commit times and the tables of the left-out transactions."""
+    lines = []
+    if left_out.transactions is not None:
+        least = "at least " if left_out.is_least else ""
+        ends = [f"{word} {moment(time)}" for word, time in (("from", left_out.first), ("to", left_out.last)) if time]
+        if left_out.first is not None and left_out.first == left_out.last:
+            ends = [f"at {moment(left_out.first)}"]
+        committed = f", committed {' '.join(ends)}" if ends else ""
+        lines.append(f"  left out  {least}{quantity(left_out.transactions, 'transaction')}{committed}")
+    tables = [f"{table.name} ({counts(table)})" for table in left_out.tables]
+    if left_out.more_tables:
+        tables.append(quantity(left_out.more_tables, "more table"))
+    if left_out.statements:
+        tables.append(f"{quantity(left_out.statements, 'statement')} such as DDL")
+    if tables:
+        lines.append(f"  changed   {', '.join(tables)}")
+    return lines + [f"  unknown   {text}" for text in left_out.unknown]
+
+
+def _archived_line(instance: str, archived: ArchivedRest) -> str:
+    if archived.end is None:
+        return f"  archived  NOT the last binlogs: {archived.missing or 'the server has none'}"
+    way = f"zsnapdb restore {instance} --to latest --history {archived.history} --plan"
+    return f"  archived  up to {archived.end.file}:{archived.end.offset}; to restore it: `{way}`"
+
+
+def _salvage_line(plan: RestorePlan) -> str:
+    return (
+        f"  salvage   what was written after the point: `zsnapdb clone create {plan.instance} --from {plan.restore_id}`"
+    )
+
+
+def loss_lines(outage: Outage) -> list[str]:
+    """Return lines about the transactions that the server loses, and about the places that keep them."""
+    step = outage.plan.promotion
+    kept = [part.old for part in step.parts if part.old is not None] if step is not None else []
+    return [
+        *_left_out_lines(outage.left_out),
+        _archived_line(outage.plan.instance, outage.archived),
+        *([f"  kept      the replaced datasets {', '.join(kept)}"] if kept else []),
+        _salvage_line(outage.plan),
+    ]
+
+
 def question(outage: Outage) -> str:
     """Return the question that the operator must answer before the server is stopped."""
     plan = outage.plan
     following = plan.point.following
     lost = (
         "All transactions of the server that the restored state does not contain will be left out, also those of"
-        " another history and those that are not archived yet; the replaced datasets keep them."
+        " another history."
     )
     if following is not None:
         lost += f" In the history of the point, the first one is {following.describe()}."
     rebuilt = [f"Replicas: {one.text}; {one.hint}.\n" for one in judge(outage.readers, will_be_rebuilt=True)]
     return (
         f"The restored server is ready and was checked. {lost}\n"
-        f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
+        + "".join(f"{line}\n" for line in loss_lines(outage))
+        + f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
         f" prepared server started and stopped in {format_duration(outage.start_seconds)}.\n"
         f"{''.join(rebuilt)}Stop the server of {plan.instance} now?"
     )
@@ -224,11 +274,14 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
     planned: RewindPlan
     findings: Sequence[FitnessFinding] = ()
+    left_out: LeftOut | None = None
 
     def text(self) -> str:
         planned = self.planned
         lines = [
             RestorePlanView(planned.restore, self.findings).text(),
+            *(_left_out_lines(self.left_out) if self.left_out is not None else []),
+            "  archived  the last binlogs, before the handover",
             f"  volumes   from {_origin(planned.restore)}",
             f"  stop      {shlex.join(planned.service.stop_words)} (before the handover, after a question)",
             f"  start     {shlex.join(planned.service.start_words)} (after the handover)",
@@ -266,8 +319,9 @@ class RewindView(View, kind="rewind", document=documents.RewindDocument, read_fr
         if result.handover.server_id is not None:
             lines.append(f"  server_id {result.handover.server_id}")
         lines += [f"  kept      {part.place} as {part.old}" for part in result.handover.parts if part.old is not None]
-        salvage = f"zsnapdb clone create {plan.instance} --from {plan.restore_id}"
-        lines.append(f"  salvage   what was written after the point: `{salvage}`")
+        if result.left_out is not None and result.archived is not None:
+            lines += [*_left_out_lines(result.left_out), _archived_line(plan.instance, result.archived)]
+        lines.append(_salvage_line(plan))
         if result.backup is not None:
             lines.append(f"  backup    {result.backup.manifest.backup_id} of the new history is stored")
         elif result.backup_error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConsistencyError, DamagedError, NotFound
+from zsnapdb.base.gtid import GtidSet
 from zsnapdb.planning import creation_order
 from zsnapdb.planning.binlog.route_elements import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout
@@ -103,10 +105,20 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
         tuple(incarnations),
         tuple(files),
         (*(damage.error for damage in damages), *unread),
-        ArchiveState(tuple(damage.place for damage in damages), complete),
+        ArchiveState(tuple(damage.place for damage in damages), complete, taken_back=_taken_back(incarnations)),
         reading.lines,
         tuple(displaced),
     )
+
+
+def _taken_back(incarnations: Sequence[Incarnation]) -> tuple[tuple[str, GtidSet], ...]:
+    """Return the GTIDs that a restore took back, by incarnation. GTIDs that cannot be parsed are left out."""
+    found: list[tuple[str, GtidSet]] = []
+    for one in incarnations:
+        if one.taken_back is not None:
+            with contextlib.suppress(ValueError):
+                found.append((one.id, GtidSet.parse(one.taken_back)))
+    return tuple(found)
 
 
 @dataclass

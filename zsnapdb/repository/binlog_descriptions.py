@@ -56,7 +56,9 @@ from zsnapdb.stream.chunks import Chunk, Codec
 class Incarnation(Part):
     """One unbroken binlog history of one server. `reason` explains why the history starts.
 
-    `sequence` is the history's sequence number within the instance. Earlier versions stored no sequence.
+    `sequence` is the history's sequence number within the instance. Earlier versions stored no sequence. If the data of
+    the server comes from a restore that replaced production, `restore` is the id of the restore. `taken_back` contains
+    the GTIDs of other servers that were archived when the first history after this restore began (MySQL).
     """
 
     format: Literal[1] = 1
@@ -69,6 +71,8 @@ class Incarnation(Part):
     began: Moment
     reason: Words
     sequence: SequenceNumber | None = None
+    restore: BackupId | None = None
+    taken_back: GtidText | None = None
 
 
 class HeadPart(Part):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import CHECKOUT, zsnapdb, zsnapdb_from_nothing
+from zsnapdb.cli.printed_commands import with_instance
 
 
 def processor_seconds() -> float:
@@ -109,7 +110,7 @@ def test_an_old_name_of_a_command_does_what_the_new_one_does_and_says_its_name(
     )
     before, after = (zsnapdb(*words, config=str(file)) for words in (old, new))
     name = " ".join((new[0], *(word for word in new if word in ("--remove", "--load"))))
-    note = f"zsnapdb: warning: `zsnapdb {old[0]}` is now `zsnapdb {name}`\n"
+    note = with_instance(f"zsnapdb: warning: `zsnapdb {old[0]}` is now `zsnapdb {name}`\n", "a")
     assert before.stderr.startswith(note)
     assert (before.returncode, before.stdout, before.stderr.removeprefix(note)) == (
         after.returncode,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from typer.main import get_command
 from tests.unit.support.command_line import ENVIRONMENT
 from tests.unit.support.counted_reads import reads
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.cli import command_context, command_groups
+from zsnapdb.cli import command_context, command_groups, notified_commands
 from zsnapdb.cli.app import app
 from zsnapdb.cli.commands import COMMANDS, Command, EvidenceKeeper
 from zsnapdb.config.notifications import NotifiedJob
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE
+from zsnapdb.jobs.health import evidence_records
 
 
 def made_commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -45,9 +48,71 @@ def test_what_is_declared_of_a_command_fits_its_options_and_the_configuration() 
         names = {parameter.name for parameter in MADE[words].params}
         assert not entry.notifies or words in set(NotifiedJob), words
         assert entry.evidence is not EvidenceKeeper.OF_INSTANCE or {"config", "instance"} <= names, words
+        assert entry.evidence is not EvidenceKeeper.OF_HOST or "config" in names, words
         assert entry.evidence is not EvidenceKeeper.OF_CLONE or {"config", "name"} <= names, words
         assert entry.only_with is None or entry.only_with in names, words
         assert bool(entry.documents) <= ("json" in names), words
+
+
+READS = "it reads, and shows no rows of the server"
+INSIDE = "it writes its evidence where it knows the clone or the keys"
+SERVED = "the commands that it starts write evidence"
+FLEET = "the hosts that run the jobs write evidence"
+LEASE = "a program sends it every few seconds, for a clone that it was given"
+WITHOUT_EVIDENCE = {
+    **dict.fromkeys(("list", "show", "status", "runbook", "drills", "sizing", "grants", "example", "schema"), READS),
+    **dict.fromkeys(("completion", "binlog status", "binlog find", "report show", "report records"), READS),
+    **dict.fromkeys(("report verify", "agent status", "key show", "config check", "config show"), READS),
+    **dict.fromkeys(("clone addresses", "clone list", "clone show", "clone logs", "vm list", "vm base list"), READS),
+    **dict.fromkeys(("clone branch list", "clone branch log", "token list", "token keys", "advise"), READS),
+    **dict.fromkeys(("clone create", "clone pool", "clone keep", "clone hold", "reap", "key generate", "init"), INSIDE),
+    **dict.fromkeys(("serve", "serve-helper", "mcp", "agent run"), SERVED),
+    **dict.fromkeys(("fleet worker", "fleet control", "fleet dev", "fleet apply", "fleet run", "fleet pause"), FLEET),
+    **dict.fromkeys(("fleet resume", "fleet cancel", "fleet history", "fleet status"), FLEET),
+    **dict.fromkeys(("clone heartbeat", "clone beat"), LEASE),
+    **dict.fromkeys(("clone connect", "clone tunnel"), "the evidence of the clone says who got its login"),
+    "clone branch diff": "the rows are those of a clone whose evidence says who got it",
+    "verify": "it changes nothing, and its result is a document of the repository",
+    "snapshot": "it also works without the store, every few minutes; `zpool history` has it",
+    "binlog archive": "it only adds, all the time, and the archive itself says what was added",
+    "setup": "it makes the configuration without which no log is known; the next command records the policy",
+    "notify test": "it sends a message",
+    "notify failed": "it sends a message",
+    "token exchange": "the helper runs it for a log-in",
+}
+"""Why a command writes no evidence. Every other command changes or removes something, or gives access to data."""
+
+
+def test_a_command_writes_evidence_or_has_a_reason() -> None:
+    assert {words for words, entry in DECLARED.items() if entry.evidence is None} == set(WITHOUT_EVIDENCE)
+    page = (Path(command_groups.__file__).parents[2] / "docs" / "health.md").read_text()
+    kept = page[page.index("These commands write evidence records") : page.index("Evidence records are numbered")]
+    verbs = {words.split()[0] for words, entry in DECLARED.items() if entry.evidence is not None and not entry.hidden}
+    assert [verb for verb in sorted(verbs) if f"`{verb}" not in kept] == []
+
+
+@pytest.mark.parametrize("words", [words for words, one in DECLARED.items() if one.evidence is EvidenceKeeper.OF_HOST])
+def test_an_action_on_the_host_is_recorded_for_every_instance(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "zsnapdb.toml"
+    text = CONFIGURATION.format(folder=tmp_path)
+    other = text[: text.index("[repository")].replace("instance.main", "instance.other")
+    file.write_text(text + other)
+    recorded: list[tuple[list[str], str]] = []
+
+    @contextlib.contextmanager
+    def record(instances: Sequence[Instance], job: str, _command: object) -> Iterator[list[object]]:
+        recorded.append(([one.name for one in instances], job))
+        yield []
+
+    monkeypatch.setattr(evidence_records, "recorded_keys", record)
+    only = {DECLARED[words].only_with or "": True}
+    run = notified_commands.wrap_with_notifications(words.split()[0], DECLARED[words], lambda **_: None)
+    run(config=file, plan=True, **only)
+    assert recorded == []
+    run(config=file, **only)
+    assert recorded == [(["main", "other"], words.split()[0])]
 
 
 def test_the_sentence_of_a_command_in_the_help_of_its_group_is_that_of_its_own_help() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import json
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +17,11 @@ import pytest
 from typer.main import get_command
 
 import zsnapdb
-from zsnapdb.base import run_context
+from zsnapdb.base import patterns, run_context
+from zsnapdb.base.errors import NotFound
+from zsnapdb.cli import main_process, printed_commands
 from zsnapdb.cli.app import app
+from zsnapdb.cli.printed_commands import NEED_INSTANCE, naming_instance, with_instance
 
 SOURCE = Path(zsnapdb.__file__).parent
 PRINTED = re.compile(r"`(zsnapdb(?: [^`]+)?)`")
@@ -110,6 +116,68 @@ def test_a_command_is_accepted_as_it_is_printed(capsys: pytest.CaptureFixture[st
     assert complaint(root, ["rewind", "--no-such-option"]) is not None
     assert complaint(root, ["vm", "clone", VALUE]) is not None
     assert complaint(root, ["no-such-command"]) is not None
+
+
+OWN_INSTANCE = {"doctor", "grants", "advise", "agent run", "agent pause", "unpin", "forget"}
+"""They act on all instances, print text for any server, are hidden, or are only printed with all of their arguments."""
+
+
+def leaf(root: Any, words: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the words of the command of a command line, and its parsed parameters."""
+    context = root.make_context("zsnapdb", list(words), resilient_parsing=True)
+    name: list[str] = []
+    while hasattr(context.command, "commands") and (rest := [*context._protected_args, *context.args]):
+        found, command, rest = context.command.resolve_command(context, rest)
+        if command is None:
+            break
+        name.append(found)
+        context = command.make_context(found, rest, parent=context, resilient_parsing=True)
+    return " ".join(name), context.params
+
+
+def test_a_printed_command_has_the_instance_of_the_command_that_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an instance, it would fail as soon as several instances are configured."""
+    root, found = get_command(app), 0
+    for where, command in printed():
+        line = with_instance(f"`{command}`", "main").strip("`")
+        name, params = leaf(root, shlex.split(line)[1:])
+        if name not in NEED_INSTANCE or command in NAMED_LATER or command.endswith("--help"):
+            assert line == command, where
+            continue
+        is_of_all = params.get("instances") or params.get("every")
+        assert is_of_all or params["instance"] in ("main", VALUE, "INSTANCE"), (where, line)
+        found += 1
+    assert found > 100
+
+
+def test_each_command_that_acts_on_one_instance_is_completed() -> None:
+    def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, command in group.commands.items():
+            if hasattr(command, "commands"):
+                yield from commands(command, (*words, name))
+            elif any(one.name == "instance" and one.param_type_name == "argument" for one in command.params):
+                yield " ".join((*words, name))
+
+    assert set(commands(get_command(app))) - OWN_INSTANCE == NEED_INSTANCE
+    assert printed_commands.INSTANCE == patterns.INSTANCE
+
+
+def test_an_error_and_a_document_name_the_instance_that_the_user_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise NotFound("no backup", hint="see `zsnapdb list`, `zsnapdb status --all` and `zsnapdb verify --deep`")
+
+    monkeypatch.setattr(sys, "argv", ["zsnapdb", "show", "main", "--json"])
+    for named in ("main", "x`y", None):
+        with contextlib.suppress(NotFound):
+            naming_instance(fail)(instance=named)
+        main_process._failed(NotFound("no backup", hint="see `zsnapdb list`"))
+        out, err = capsys.readouterr()
+        expected = "see `zsnapdb list main`" if named == "main" else "see `zsnapdb list`"
+        assert (json.loads(out)["error"]["hint"], expected in err) == (expected, True)
+    text = "`zsnapdb status --all` `zsnapdb verify --deep` `zsnapdb list other` `zsnapdb clone list`"
+    assert with_instance(text, "main") == text.replace("verify --", "verify main --")
 
 
 def test_a_command_is_accepted_as_a_page_prints_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ from zsnapdb.jobs.binlog.server_binlogs import (
     contains_last,
     cuts,
     find_source,
+    find_taken_back,
     head_part,
     known_history,
     last_seen,
@@ -252,7 +253,7 @@ class Archiver:
         self._noted: ArchivedPosition | None = None
         contents = archive.load()
         self._newest_began = max((incarnation.began for incarnation in contents.incarnations), default=None)
-        self._numbers = [incarnation.sequence for incarnation in contents.incarnations]
+        self._incarnations = list(contents.incarnations)
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
         own_archived_binlogs.inherit(instance, archive.repository, contents)
@@ -351,10 +352,8 @@ class Archiver:
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
             return
-        number = next_sequence(self._instance, self._archive.repository, self._numbers)
-        self._numbers.append(number)
-        # Only the id of an unreadable incarnation is known. So the times in the ids should also be in order, if
-        # possible.
+        restore, taken_back = find_taken_back(self._instance, self._incarnations, self._elsewhere)
+        # Only the id of an unreadable incarnation is known. So the times in the ids should be in order too.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -368,8 +367,11 @@ class Archiver:
             server_id=self._source.server_id,
             began=began,
             reason=reason,
-            sequence=number,
+            sequence=next_sequence(self._instance, self._archive.repository, [i.sequence for i in self._incarnations]),
+            restore=restore,
+            taken_back=taken_back,
         )
+        self._incarnations.append(self._incarnation)
         self._kept, self._returned = [], None
         self._archive.begin(self._incarnation)
         own_archived_binlogs.note_archived_files(self._instance, self._archive.repository, [], [self._incarnation.id])

@@ -11,8 +11,10 @@ from typing import BinaryIO
 
 from zsnapdb.base.domain_types import Flavour, server_name
 from zsnapdb.base.errors import DamagedError, PreflightError
-from zsnapdb.base.gtid import Gtids, joined
+from zsnapdb.base.gtid import Gtids, GtidSet, joined
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import SpanBuilder
+from zsnapdb.jobs.record import production_restores
 from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.events import fingerprint, read_plain
@@ -314,6 +316,22 @@ def returned_after(incarnations: Sequence[Incarnation], chosen: Incarnation | No
         return None
     name = server_name(other.server_uuid, other.server_id)
     return f"the server is in production again; binlogs of {name} were archived in between"
+
+
+def find_taken_back(
+    instance: Instance, incarnations: Sequence[Incarnation], elsewhere: Gtids | None
+) -> tuple[str | None, str | None]:
+    """Return `restore` and `taken_back` for a new incarnation of the server.
+
+    `elsewhere` contains the GTIDs that are archived from other servers now. A later incarnation after the same restore
+    has the value of the first one, because other servers may have taken over in between.
+    """
+    restore = production_restores.restore_in_place(instance)
+    if restore is None:
+        return None, None
+    first = next((one for one in incarnations if one.restore == restore), None)
+    own = str(elsewhere) if isinstance(elsewhere, GtidSet) else None
+    return restore, own if first is None else first.taken_back
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:

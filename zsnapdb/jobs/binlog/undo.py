@@ -253,22 +253,23 @@ def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[Row
         shape = shapes.get((row.schema, row.table))
         if shape is None:
             shape = shapes[row.schema, row.table] = reader.read(row.schema, row.table)
-            _object(gtid, planning.shape_objection(shape))
-        _object(gtid, logged_difference(shape, row.columns, logged.began), METADATA_HINT)
-        _object(gtid, planning.row_objection(shape, row))
+            _object(gtid, shape, planning.shape_objection(shape))
+        _object(gtid, shape, logged_difference(shape, row.columns, logged.began), METADATA_HINT)
+        _object(gtid, shape, planning.row_objection(shape, row))
         try:
             changes.append(planning.row_change(shape, row))
         except ValueError as error:
-            _object(gtid, f"a value of {shape.name} cannot be read: {error}")
-    _object(gtid, planning.count_objection(changes))
+            _object(gtid, shape, f"a value of {shape.name} cannot be read: {error}")
+    if changes:
+        _object(gtid, changes[0].shape, planning.count_objection(changes))
     return changes
 
 
-def _object(gtid: str, objection: str | None, hint: str = "") -> None:
+def _object(gtid: str, shape: TableShape, objection: str | None, hint: str = "") -> None:
     if objection is not None:
         raise PreflightError(
             f"transaction {gtid} cannot be undone by rows: {objection}",
-            hint="; ".join(filter(None, (planning.rescue_hint(gtid), hint))),
+            hint="; ".join(filter(None, (planning.rescue_hint(gtid, [shape.name]), hint))),
         )
 
 
@@ -305,7 +306,7 @@ def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
         with instance.session(read_timeout=_LONGEST_SECONDS) as session:
             _run(instance, session, undone, before)
     except ServerError as error:
-        if not _is_undone(instance, before):
+        if not _is_undone(instance, undone, before):
             raise PreflightError(
                 f"nothing was undone: {error.message}",
                 hint="a row was changed since, the account may not change it, or another session kept it locked",
@@ -332,19 +333,19 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
         session.query(statement)
     wrong = None
     if int(session.value(planning.COUNTED)) == len(undone.changes):
-        wrong = before.row_difference(exact_rows(session, before.questions))
+        wrong = before.row_difference(exact_rows(session, before.questions, undone.gtid))
     if wrong is not None:
         session.query("ROLLBACK")
         raise ConsistencyError(
             f"the undo of transaction {undone.gtid} was rolled back: {wrong}",
-            hint=f"nothing was changed; {planning.rescue_hint(undone.gtid)}",
+            hint=f"nothing was changed; {planning.rescue_hint(undone.gtid, [shape.name for shape in before.shapes])}",
         )
     for statement in planning.ending(undone.changes):
         session.query(statement)
 
 
-def _is_undone(instance: Instance, before: StateBefore) -> bool:
+def _is_undone(instance: Instance, undone: Undo, before: StateBefore) -> bool:
     with open_session(instance) as session:
         for statement in planning.SESSION:
             session.query(statement)
-        return before.row_difference(exact_rows(session, before.questions)) is None
+        return before.row_difference(exact_rows(session, before.questions, undone.gtid)) is None

@@ -62,11 +62,12 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
     before = _before(settings, instance, gtid, logged)
     with _state(settings, instance, gtid, gtid) as session:
         _refuse_others(session, planning.expectations(logged), gtid, "after")
-        after = exact_rows(session, before.questions)
+        after = exact_rows(session, before.questions, gtid)
     difference = count_difference(logged, before.questions, before.rows, after)
     if difference is not None:
         raise ConsistencyError(
-            f"the row counts of the binlog and the clones differ: {difference}", hint=planning.rescue_hint(gtid)
+            f"the row counts of the binlog and the clones differ: {difference}",
+            hint=planning.rescue_hint(gtid, _names(logged)),
         )
     changes = proven_changes(before.questions, before.rows, after)
     changed, others = before.split(after)
@@ -87,8 +88,8 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
         for question in questions(logged):
             _ask(session, tables, question, asked)
         every = tuple(asked.values())
-        _object(gtid, needs_same_definition(logged, every, tables.then))
-        return StateBefore(tuple(tables.then.values()), every, exact_rows(session, every))
+        _object(gtid, needs_same_definition(logged, every, tables.then), _names(logged))
+        return StateBefore(tuple(tables.then.values()), every, exact_rows(session, every, gtid))
 
 
 class _Tables:
@@ -107,9 +108,9 @@ class _Tables:
         """
         now = self._now.read(schema, table)
         if now.name not in self.then:
-            _object(self.gtid, planning.shape_objection(now))
+            _object(self.gtid, planning.shape_objection(now), [now.name])
             then = self._then.read(schema, table)
-            _object(self.gtid, shape_difference(then, now))
+            _object(self.gtid, shape_difference(then, now), [now.name])
             self.then[now.name], self.now[now.name] = then, now
         return self.now[now.name]
 
@@ -124,7 +125,8 @@ def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[s
         found.append(one)
         if len(asked) + len(found) > planning.MOST_ROWS:
             raise PreflightError(
-                f"the transaction changed more than {planning.MOST_ROWS} rows", hint=planning.rescue_hint(tables.gtid)
+                f"the transaction changed more than {planning.MOST_ROWS} rows",
+                hint=planning.rescue_hint(tables.gtid, [one.shape.name]),
             )
         for key in one.shape.cascades:
             waiting += referring_rows(session, one, key, tables.add(key.schema, key.table))
@@ -139,14 +141,18 @@ def _refuse_others(session: Session, expected: Sequence[Expectation], gtid: str,
         raise ConsistencyError(
             f"{len(wrong)} rows of a clone right {when} transaction {gtid} differ from the binlog, the first in"
             f" {wrong[0].change.shape.name}: a definition was changed outside of the binlog",
-            hint=planning.rescue_hint(gtid),
+            hint=planning.rescue_hint(gtid, [wrong[0].change.shape.name]),
         )
 
 
-def _object(gtid: str, objection: str | None) -> None:
+def _names(changes: Sequence[RowChange]) -> list[str]:
+    return [shape.name for shape in tables_of(changes)]
+
+
+def _object(gtid: str, objection: str | None, tables: Sequence[str]) -> None:
     if objection is not None:
         raise PreflightError(
-            f"transaction {gtid} cannot be undone by rows: {objection}", hint=planning.rescue_hint(gtid)
+            f"transaction {gtid} cannot be undone by rows: {objection}", hint=planning.rescue_hint(gtid, tables)
         )
 
 
@@ -163,7 +169,7 @@ def _try(
         ephemeral_clone(settings, instance, CloneRequest(OWNER, source=LIVE_STATE)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
     ):
-        present = exact_rows(session, others)
+        present = exact_rows(session, others, gtid)
         try:
             for statement in planning.statements(changes):
                 session.query(statement)
@@ -172,13 +178,13 @@ def _try(
                 f"the script failed on a clone of the server: {error.message}",
                 hint="a row was changed since, or another table refuses its undo; nothing on the server was changed",
             ) from error
-        wrong = before.row_difference(exact_rows(session, before.questions))
-        if exact_rows(session, others) != present:
+        wrong = before.row_difference(exact_rows(session, before.questions, gtid))
+        if exact_rows(session, others, gtid) != present:
             wrong = "a row that the transaction did not change has other values"
     if wrong is not None:
         raise ConsistencyError(
             f"on a clone of the server, after the undo of transaction {gtid}, {wrong}",
-            hint=f"nothing on the server was changed; {planning.rescue_hint(gtid)}",
+            hint=f"nothing on the server was changed; {planning.rescue_hint(gtid, _names(changes))}",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from zsnapdb.base import files
-from zsnapdb.base.domain_types import pool_of
+from zsnapdb.base.domain_types import is_backup_id, pool_of
 from zsnapdb.base.errors import ZsnapdbError
 from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
@@ -38,6 +38,21 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """
     known = _recorded(instance)
     return known if not known.restores else _of_places(known, _existing_production(instance))
+
+
+def restore_in_place(instance: Instance) -> str | None:
+    """Return the id of the restore that created production's datasets; None if there is none, or if it is unknown.
+
+    The datasets have the mark of the restore before their server is started, and thus before the restore is recorded.
+    """
+    try:
+        places = _existing_production(instance)
+        seen = datasets.properties_of(places, [INCARNATION_PROPERTY]) if places else {}
+    except (ZsnapdbError, OSError):
+        return None
+    marks = {values[INCARNATION_PROPERTY] for values in seen.values()}
+    mark = marks.pop() if len(marks) == 1 else None
+    return mark.value if mark is not None and mark.is_local and is_backup_id(mark.value) else None
 
 
 def _of_places(known: ProductionRestoreRecord, places: Sequence[str]) -> ProductionRestoreRecord:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from zsnapdb.base.errors import DamagedError, NotFound, UsageError, ZsnapdbError
+from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -20,9 +22,11 @@ from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT, restore_chain
 from zsnapdb.planning.creation_order import is_after
 from zsnapdb.planning.damage_register import KnownDamage
 from zsnapdb.planning.repository.host_backup_record import StoredFinding
+from zsnapdb.planning.server_copy.recorded_settings import RecordedSettings, recorded_settings
 from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.backup_marks import Pin, Unfinished, unfinished
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.manifest_source import ServerSourcePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets
@@ -139,6 +143,39 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     chain = restore_chain(checked.provenance.trusted(backups), chosen, known_bad.stored())
     damage = known_bad.of_chain([link.backup_id for link in chain])
     return Detail(entry, chain, checked.findings, damage)
+
+
+@dataclass(frozen=True)
+class BackupSettings:
+    """The settings of the server that a backup recorded."""
+
+    backup_id: str
+    instance: str
+    created: datetime
+    flavour: Flavour
+    server_version: str
+    variables: Mapping[str, str]
+    recorded: RecordedSettings
+
+
+def backup_settings(instance: Instance, backup_id: str) -> BackupSettings:
+    """Return the recorded settings of one backup. Raises the errors of `detail`.
+
+    Raises:
+        PreflightError: the backup is of a virtual machine.
+    """
+    chosen = detail(instance, backup_id).entry.manifest
+    found = instance.open_repository().manifest(instance.name, chosen.backup_id)
+    if not isinstance(found.source, ServerSourcePart):
+        raise PreflightError(
+            f"backup {found.backup_id} is of a virtual machine, and records no settings of a server",
+            hint=f"restore the machine: `zsnapdb restore {instance.name} --to {found.backup_id} --plan`",
+        )
+    server = found.source.server
+    recorded = recorded_settings(server.variables, server.server_id)
+    return BackupSettings(
+        found.backup_id, instance.name, found.created, server.flavour, server.version, server.variables, recorded
+    )
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:

@@ -32,6 +32,7 @@ from zsnapdb.jobs.restore import dataset_exchange, preflight, server_restore
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.dataset_exchange import is_in_place
 from zsnapdb.jobs.restore.handover_plan import Handover
+from zsnapdb.jobs.restore.left_out import ArchivedRest, archive_rest, count
 from zsnapdb.jobs.restore.offline_repository import offline_repository, open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
@@ -43,6 +44,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, differences
+from zsnapdb.planning.restore.left_out import LeftOut
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.point_forms import ago
 from zsnapdb.planning.restore.replica_checks import ObservedReaders
@@ -106,6 +108,11 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
 
+def left_out(instance: Instance, planned: RewindPlan) -> LeftOut:
+    """Return the transactions that the rewind would leave out now; change nothing."""
+    return count(instance, planned.restore)
+
+
 def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list[FitnessFinding]:
     """Return the findings of the restore's preflight; change nothing."""
     return preflight.examine(settings, instance, reopen(instance, planned.restore), planned.restore)
@@ -147,6 +154,8 @@ def _restore_request(instance: Instance, request: RewindRequest, origin: Restore
 
 _BACKUP_PATIENCE = 30.0
 """The time in seconds for which the final backup waits for an unreachable store."""
+_QUICK_ANSWER = 2.0
+"""The time in seconds of an answer after which the last binlogs are archived again."""
 
 
 @dataclass(frozen=True)
@@ -154,13 +163,16 @@ class Outage:
     """The effects that users of the server must expect.
 
     One start and stop of the prepared server took `start_seconds`. The clients in `readers` read the server's binlogs;
-    None if the server does not answer.
+    None if the server does not answer. `left_out` and `archived` say which transactions the server loses, and up to
+    where the archive has them.
     """
 
     plan: RestorePlan
     service: ServerService
     start_seconds: float
     readers: ObservedReaders | None
+    left_out: LeftOut
+    archived: ArchivedRest
 
 
 @dataclass(frozen=True)
@@ -169,7 +181,8 @@ class RewindResult:
 
     This run took `prepared` seconds for the preparation. No server was running for `outage` seconds, over all runs. If
     an earlier run finished the rewind at the time `finished_before` (UTC), this run did nothing. `backup_error` says
-    why a requested backup of the new history is missing.
+    why a requested backup of the new history is missing. If an earlier run stopped the server, `left_out` and
+    `archived` are None.
     """
 
     plan: RestorePlan
@@ -178,6 +191,8 @@ class RewindResult:
     finished_before: datetime | None = None
     backup: BackupResult | None = None
     backup_error: ZsnapdbError | None = None
+    left_out: LeftOut | None = None
+    archived: ArchivedRest | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -268,6 +283,7 @@ class _Rewinding:
         self.prepared = prepared
         self.journals = Journals(settings.restore.journal)
         self.old = OldServerControl(instance, self.journals, planned.restore, planned.handover)
+        self.outage: Outage | None = None
 
     @property
     def plan(self) -> RestorePlan:
@@ -286,7 +302,7 @@ class _Rewinding:
             self.old.was_started()
             dataset_exchange.refuse_what_would_be_lost(self.planned.handover)
             self.old.refuse_busy()
-            if self.old.record.stopped is None and not ask(self._expected_outage()):
+            if self.old.record.stopped is None and not self._is_confirmed(ask):
                 return RewindResult(self.plan, self.prepared)
             # The user's answer may have taken hours, so read the clients again.
             self._readers()
@@ -299,11 +315,21 @@ class _Rewinding:
             raise
         return self._result(backs_up=backs_up)
 
+    def _is_confirmed(self, ask: Ask) -> bool:
+        """Archive the last binlogs, and ask the user. While the user answers, the server commits more transactions."""
+        self.outage, asked = self._expected_outage(), time.monotonic()
+        if not ask(self.outage):
+            return False
+        if time.monotonic() - asked > _QUICK_ANSWER and not self.outage.archived.missing:
+            self.outage = replace(self.outage, archived=archive_rest(self.instance))
+        return True
+
     def _expected_outage(self) -> Outage:
         journal = self.journals.find(self.instance.name, self.plan.layout.top)
         starts = [step.name for step in self.plan.steps if isinstance(step, Recover | CheckServer)]
         seconds = [done.seconds for done in journal.done if done.step in starts]
-        return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())
+        start, readers, lost = min(seconds, default=0.0), self._readers(), count(self.instance, self.plan)
+        return Outage(self.plan, self.planned.service, start, readers, lost, archive_rest(self.instance))
 
     def _exchange(self, *, stops: bool) -> None:
         try:
@@ -374,6 +400,8 @@ class _Rewinding:
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
         result = RewindResult(self.plan, self.prepared, outage)
+        if self.outage is not None:
+            result = replace(result, left_out=self.outage.left_out, archived=self.outage.archived)
         try:
             made = backup(self.instance.impatient(_BACKUP_PATIENCE)) if backs_up else None
         except ZsnapdbError as error:

@@ -54,7 +54,7 @@ from zsnapdb.planning.binlog.changes import (
     TransactionChanges,
 )
 from zsnapdb.planning.binlog.row_values import LoggedColumn
-from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow
+from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow, rescue_hint
 
 _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
 OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
@@ -212,7 +212,7 @@ def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> l
     Raises DamagedError with the offset if an event is damaged. Raises PreflightError if the row format is unknown, or
     if the transaction changed more than 100,000 rows.
     """
-    rows, place = _Rows(), None
+    rows, place = _Rows(transaction.gtid or "GTID"), None
     try:
         decisive = decisive_events(file, name, transaction.end, transaction.start, others=OTHER_EVENTS)
         for event, body in event_bodies(file, decisive):
@@ -226,7 +226,8 @@ def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> l
 class _Rows:
     """The changed rows of one transaction that were found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, gtid: str) -> None:
+        self._gtid = gtid
         self.rows: list[LoggedRow] = []
         self._maps: dict[int, TableMap] = {}
         self._columns: dict[int, tuple[LoggedColumn, ...]] = {}
@@ -263,13 +264,13 @@ class _Rows:
                 if len(self.rows) >= MOST_ROWS:
                     raise PreflightError(
                         f"the transaction changed more than {MOST_ROWS} rows",
-                        hint="rescue the table: `zsnapdb rescue --to before-GTID`",
+                        hint=rescue_hint(self._gtid, [f"{schema}.{name}"]),
                     )
                 self.rows.append(LoggedRow(schema, name, head.kind, columns, before, after))
         except ValueError as error:
             raise PreflightError(
                 f"rows of {schema}.{name} cannot be read from the binlog: {error}",
-                hint="rescue the table: `zsnapdb rescue --to before-GTID`",
+                hint=rescue_hint(self._gtid, [f"{schema}.{name}"]),
             ) from error
 
 

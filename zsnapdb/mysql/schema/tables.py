@@ -8,7 +8,7 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.schema.schema_catalogue import has_column
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, server_value
-from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring
+from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring, rescue_hint
 from zsnapdb.planning.clone.diff import Column
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.sql_quoting import quoted
@@ -121,11 +121,11 @@ _MOST_BYTES = 1 << 28
 """Maximum size of the rows kept in memory, in bytes."""
 
 
-def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[ExactRow, ...]:
+def exact_rows(session: Session, questions: Sequence[RowQuestion], gtid: str) -> tuple[ExactRow, ...]:
     """Return all values of each row, in the order of `questions`. For a row that does not exist, the values are empty.
 
     The results of two sessions are equal if and only if all values are equal byte by byte. Raises PreflightError if the
-    rows are too large to keep in memory.
+    rows are too large to keep in memory. Its hint names the transaction `gtid`.
     """
     found, size = [], 0
     for question in questions:
@@ -135,7 +135,7 @@ def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[Exac
         if size > _MOST_BYTES:
             raise PreflightError(
                 f"the rows that the transaction changed have more than {_MOST_BYTES >> 20} MiB",
-                hint="rescue the table: `zsnapdb rescue --to before-GTID`",
+                hint=rescue_hint(gtid, [question.shape.name for question in questions]),
             )
     return tuple(found)
 

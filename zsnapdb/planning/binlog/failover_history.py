@@ -9,7 +9,7 @@ from itertools import pairwise
 from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
-from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, RouteFile, only_by_times
+from zsnapdb.planning.binlog.route_elements import ArchiveState, EndKind, History, RouteEnd, RouteFile, only_by_times
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
@@ -29,11 +29,12 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 
 
 def failback(
-    files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
+    files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None, state: ArchiveState
 ) -> RouteEnd | None:
     """Return the end of a route in its newest file if a different server's earlier history has later transactions.
 
-    Otherwise return None. A route never returns to an earlier history.
+    Otherwise return None. A route never returns to an earlier history. Transactions that a restore took back are not
+    later, although the restored server has assigned no GTID yet.
     """
     here = files[at]
     if reached is None or not is_some(reached):
@@ -47,6 +48,8 @@ def failback(
         # back.
         is_exact = isinstance(whole, GtidSet)
         if not is_exact and not (last.last_commit and here.last_commit and last.last_commit > here.last_commit):
+            continue
+        if isinstance(whole, GtidSet) and state.was_taken_back(here, whole):
             continue
         if contains(whole, reached) and not contains(reached, whole):
             reason = f"the archive of server {last.server} continues to {last.name}, in an earlier history"

@@ -308,7 +308,7 @@ def _at_fork(
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
         return other
-    left, lost = failback(files, at, histories, reached), state.lost_history_after(files[at])
+    left, lost = failback(files, at, histories, reached, state), state.lost_history_after(files[at])
     ends = [end for end in (fork.gap, fork.newer.end, other, left, lost) if end is not None]
     return next((end for end in ends if end.kind is not EndKind.NEWEST), next(iter(ends), NEWEST))
 

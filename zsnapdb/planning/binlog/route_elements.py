@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
-from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.gtid import Gtids, GtidSet
 from zsnapdb.planning.binlog.archive import KnownArchived
 
 _SECOND = 1_000_000
@@ -119,12 +119,18 @@ class ArchiveState:
     """The known facts about an archive, apart from its readable files.
 
     The field `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the
-    archive was committed later.
+    archive was committed later. For incarnations of a server that a restore returned to an earlier state, `taken_back`
+    contains the GTIDs that were archived before.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
     complete: tuple[CompleteUntil, ...] = ()
     read_at: int | None = None
+    taken_back: tuple[tuple[str, GtidSet], ...] = ()
+
+    def was_taken_back(self, file: RouteFile, gtids: GtidSet) -> bool:
+        """Return whether a restore had taken back these GTIDs when the incarnation of the file began."""
+        return any(name == file.incarnation and known.contains(gtids) for name, known in self.taken_back)
 
     def at(self, moment: datetime) -> ArchiveState:
         """Return this state, with `moment` (UTC) as the time at which the archive was read."""

@@ -5,8 +5,9 @@ The statements change a row only if all its values are still those that the tran
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.patterns import printable
@@ -40,12 +41,19 @@ SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "
 """Session settings with which the literals in the statements have the intended meaning."""
 
 
-def rescue_hint(gtid: str) -> str:
-    """Return the hint for a transaction that cannot be undone by rows."""
-    return (
-        "restore next to the server, or rescue each table: `zsnapdb rescue --table SCHEMA.TABLE --to"
-        f" before-{gtid} --into FILE`"
-    )
+_MOST_NAMED = 3
+"""The maximum number of tables for which a hint contains a command."""
+
+
+def rescue_hint(gtid: str, tables: Iterable[str] = ()) -> str:
+    """Return the hint for a transaction that cannot be undone by rows. `tables` contains the known changed tables."""
+    known = list(dict.fromkeys(tables))[:_MOST_NAMED] or ["SCHEMA.TABLE"]
+    commands = [
+        f"`zsnapdb rescue --table {shlex.quote(name)} --to before-{gtid}"
+        f" --into {shlex.quote(name.replace('/', '_') + '.sql')}`"
+        for name in known
+    ]
+    return f"restore next to the server, or rescue each table: {', '.join(commands)}"
 
 
 @dataclass(frozen=True)

@@ -323,7 +323,7 @@ OPTIONS = {
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
 """The setting classes that a plan omits. Every copy has its own paths, identity and network, and accepts writes."""
 
-_LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
+LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are repeated for each part of the value. The names of these options differ between MySQL and MariaDB."""
 
 
@@ -358,7 +358,8 @@ def _quoted(value: str) -> str:
     return f'"{escaped}"'
 
 
-def _line(prefix: str, name: str, value: str) -> str:
+def option_line(prefix: str, name: str, value: str) -> str:
+    """Return the line of an option file that sets the variable."""
     return f"{prefix}{name}={_quoted(value)}"
 
 
@@ -383,11 +384,11 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
         if reason is not None or kind is VariableClass.STATEMENT:
             continue
         prefix = "" if name in family(flavour).strict_variables else "loose_"
-        if name in _LISTS:
+        if name in LISTS:
             parts = [part for part in value.split(",") if part]
-            lines += [_line("loose_", option, part) for part in parts for option in _LISTS[name]]
+            lines += [option_line("loose_", option, part) for part in parts for option in LISTS[name]]
         else:
-            lines.append(_line(prefix, OPTIONS.get(name, name), value))
+            lines.append(option_line(prefix, OPTIONS.get(name, name), value))
     return tuple(lines)
 
 
@@ -401,7 +402,7 @@ def _reason(
             f"the backup says that the server had {name} = {value[:80]!r}, which is not a valid value",
             hint="the manifest was altered; restore another backup, see `zsnapdb list`",
         )
-    if objection is None and len(_line("loose_", name, value).encode()) > LONGEST_LINE:
+    if objection is None and len(option_line("loose_", name, value).encode()) > LONGEST_LINE:
         objection = f"its line would be longer than {LONGEST_LINE} bytes, which an option file cannot have"
     if objection is None and kind is VariableClass.ENCRYPTION and missing_options(variables, options):
         return "the options that load the source's keys are not in server.options"

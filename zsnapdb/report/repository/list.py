@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import repository as documents
+from zsnapdb.planning.server_family import family
 from zsnapdb.report.backup import detail_lines, kind_of, position_column
 from zsnapdb.report.view import Part, Table, TabularView, View, table
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.repository.adopt import AdoptPlan, ForgetResult
-    from zsnapdb.jobs.repository.inventory import Detail, Inventory, RepositoryInstances
+    from zsnapdb.jobs.repository.inventory import BackupSettings, Detail, Inventory, RepositoryInstances
     from zsnapdb.planning.damage_register import KnownDamage
     from zsnapdb.repository.backup_marks import Pin
 
@@ -108,6 +109,18 @@ class BackupDetailView(View, kind="backup-detail", document=documents.BackupDeta
         return (
             "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
         )
+
+
+class BackupSettingsView(View, kind="backup-settings", document=documents.BackupSettingsDocument, read_from="settings"):
+    """The recorded settings of a backup's server, as an option file."""
+
+    settings: BackupSettings
+
+    def text(self) -> str:
+        found = self.settings
+        server = f"{family(found.flavour).title} {found.server_version}"
+        about = f"{server} of instance {found.instance}, from backup {found.backup_id} of {found.created:%Y-%m-%d} UTC"
+        return found.recorded.option_file(found.flavour, about).rstrip("\n")
 
 
 class PinView(View, kind="pin", document=documents.PinDocument):
