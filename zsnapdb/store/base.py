@@ -59,10 +59,18 @@ class Retrieval(StrEnum):
 
 
 ARCHIVED_HINT = (
-    "let the store retrieve these objects"
-    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the"
-    " page Object stores has the command for a whole backup"
+    "retrieve the chunks and binlogs of a restore with `zsnapdb retrieve INSTANCE --to POINT --wait 2d`, and any other"
+    " object with `aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`, then run the command"
+    " again"
 )
+
+
+def no_retrievals(where: str) -> RepositoryError:
+    """Return the error for a retrieval in a store whose listings name no archive class."""
+    return RepositoryError(
+        f"{where}: zsnapdb retrieves archived objects only in S3 buckets",
+        hint="run the restore; move blobs out of Azure's archive tier with `az storage blob set-tier`",
+    )
 
 
 @dataclass(frozen=True)
@@ -249,6 +257,14 @@ class Store(Protocol):
 
     def retrieval(self, key: str) -> Retrieval:
         """Return whether an object in an archive class can be read. Only for objects with an archive class."""
+
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        """Start the retrieval of an object in an archive class. Nothing happens if it is running or not needed.
+
+        The retrieved object can be read for `days` days. `tier` is the name of a `RetrievalOption`.
+
+        Raises RepositoryError if the store has no archive classes, or refuses the retrieval.
+        """
 
     def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
 from botocore.parsers import ResponseParserError
@@ -32,7 +32,8 @@ from zsnapdb.store.s3_client import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, LifecycleRuleOutputTypeDef
+    from mypy_boto3_s3.literals import TierType
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, LifecycleRuleOutputTypeDef, RestoreRequestTypeDef
 
 BATCH = 1000
 """Maximum number of objects in one request."""
@@ -41,6 +42,7 @@ _MOST_REFUSED = 10
 objects.
 """
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
+RETRIEVAL_HINT = "allow the account to retrieve objects: add s3:RestoreObject to its policy"
 
 
 @dataclass
@@ -130,6 +132,19 @@ def retrieval_of(client: S3Client, bucket: str, key: str) -> Retrieval:
     if 'ongoing-request="false"' in restore:
         return Retrieval.DONE
     return Retrieval.RUNNING if restore else Retrieval.NONE
+
+
+def start_retrieval(client: S3Client, bucket: str, key: str, tier: str, days: int) -> None:
+    """Start the retrieval of an archived object (S3 API reference, RestoreObject).
+
+    Nothing happens if the retrieval is running, or if the object is no longer in an archive class.
+    """
+    request: RestoreRequestTypeDef = {"Days": days, "GlacierJobParameters": {"Tier": cast("TierType", tier)}}
+    try:
+        client.restore_object(Bucket=bucket, Key=key, RestoreRequest=request)
+    except ClientError as error:
+        if error_code(error) not in ("RestoreAlreadyInProgress", "InvalidObjectState"):
+            raise
 
 
 def extend_lock_of(

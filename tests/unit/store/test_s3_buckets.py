@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
-from zsnapdb.base.errors import NotFound, RepositoryError
+from zsnapdb.base.errors import NotFound, RepositoryError, UnreachableError
 from zsnapdb.config.repository import ARCHIVE_CLASSES
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
 from zsnapdb.store.s3_bucket import afterlife_of
@@ -87,6 +87,20 @@ def test_rules_that_archive_objects_of_the_repository_are_named(
     is_named = status == "Enabled" and kind in ARCHIVE_CLASSES and below != "other/"
     policy = afterlife_of(locked_bucket, "backups", "production/")
     assert policy.archive_rules == (("cold",) if is_named else ())
+
+
+@pytest.mark.parametrize("code", ["RestoreAlreadyInProgress", "InvalidObjectState", "AccessDenied", "SlowDown"])
+def test_retrieval_that_is_running_or_not_needed_is_no_error(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = ClientError({"Error": {"Code": code}}, "RestoreObject")
+    answer_with(monkeypatch, "restore_object", Mock(side_effect=refusal))
+    errors = {"AccessDenied": RepositoryError, "SlowDown": UnreachableError}
+    if code not in errors:
+        s3().retrieve("main/chunks/a", "Bulk", 7)
+        return
+    with pytest.raises(errors[code]) as refused:
+        s3().retrieve("main/chunks/a", "Bulk", 7)
+    assert "retrieving main/chunks/a" in refused.value.message
+    assert ("s3:RestoreObject" in (refused.value.hint or "")) is (code == "AccessDenied")
 
 
 def test_a_refused_removal_is_an_error_that_names_the_object(
