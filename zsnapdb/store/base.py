@@ -81,12 +81,14 @@ class DeletionPolicy:
     - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
     - `has_locks`: whether objects can be locked. If objects cannot be locked, do not call `hold`
     - `archive_rules`: the names of the store's rules that move objects of the repository to an archive class
+    - `removal_rules`: the names of the store's rules that remove objects of the repository
     """
 
     keeps_versions: bool | None
     days: int | None = None
     has_locks: bool = False
     archive_rules: tuple[str, ...] = ()
+    removal_rules: tuple[str, ...] = ()
 
 
 CONDITIONS_HINT = (

@@ -168,23 +168,24 @@ def extend_lock_of(
 def afterlife_of(client: S3Client, bucket: str, prefix: str) -> DeletionPolicy:
     """Return whether the bucket keeps older versions, whether it has locks, and the effect of its lifecycle rules.
 
-    Older versions are removed only by rules for the complete bucket. The archive rules are the rules that move objects
-    below the prefix, or a part of them.
+    Older versions are removed only by rules for the complete bucket. The archive rules and the removal rules are the
+    rules for objects below the prefix, or a part of them.
     """
     try:
         rules = client.get_bucket_lifecycle_configuration(Bucket=bucket).get("Rules", [])
     except (ClientError, BotoCoreError):
         rules = []
-    archive = _archive_rules(rules, prefix)
+    archive = _rules_that(_archives, rules, prefix)
+    removal = _rules_that(_removes, rules, prefix)
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
         # Many accounts may remove objects, but not read the bucket's versioning setting. Locks need versioning, so if
         # this setting is unknown, objects may be locked.
-        return DeletionPolicy(keeps_versions=None, has_locks=True, archive_rules=archive)
+        return DeletionPolicy(keeps_versions=None, has_locks=True, archive_rules=archive, removal_rules=removal)
     if status != "Enabled":
-        return DeletionPolicy(keeps_versions=False, archive_rules=archive)
-    return DeletionPolicy(True, _version_days(rules), _has_locks(client, bucket), archive)
+        return DeletionPolicy(keeps_versions=False, archive_rules=archive, removal_rules=removal)
+    return DeletionPolicy(True, _version_days(rules), _has_locks(client, bucket), archive, removal)
 
 
 def _has_locks(client: S3Client, bucket: str) -> bool:
@@ -197,13 +198,24 @@ def _has_locks(client: S3Client, bucket: str) -> bool:
     return True
 
 
-def _archive_rules(rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str) -> tuple[str, ...]:
+def _archives(rule: LifecycleRuleOutputTypeDef) -> bool:
+    return any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
+
+
+def _removes(rule: LifecycleRuleOutputTypeDef) -> bool:
+    """Return whether the rule removes current objects. ExpiredObjectDeleteMarker alone removes none."""
+    return not {"Days", "Date"}.isdisjoint(rule.get("Expiration", {}))
+
+
+def _rules_that(
+    acts: Callable[[LifecycleRuleOutputTypeDef], bool], rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str
+) -> tuple[str, ...]:
+    """Return the names of the enabled rules that act on objects below the prefix, or on a part of them."""
     names = []
     for rule in rules:
         chosen = rule.get("Filter", {})
         below = rule.get("Prefix") or chosen.get("Prefix") or chosen.get("And", {}).get("Prefix") or ""
-        moves = any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
-        if moves and rule.get("Status") == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
+        if acts(rule) and rule.get("Status") == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
             names.append(rule.get("ID") or below)
     return tuple(names)
 
