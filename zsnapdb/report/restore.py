@@ -316,7 +316,7 @@ class RetrievalView(View, kind="retrieval", document=documents.RetrievalDocument
             return "\n".join(
                 [*lines, f"all objects that restore {plan.instance} to {plan.request.to} needs can be read"]
             )
-        words = ("zsnapdb", "retrieve", plan.instance, "--to", plan.request.to, "--wait", "2d")
+        words = ("zsnapdb", "retrieve", *plan.arguments, "--wait", "2d")
         return "\n".join(
             [
                 *lines,

@@ -58,6 +58,17 @@ class RetrievalPlan:
     archived: tuple[ArchivedObjects, ...]
     missing: tuple[Key, ...]
     running: tuple[Key, ...]
+    repository_name: str | None
+    """The repository that the command names; None for the instance's own repository."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of `zsnapdb retrieve` with which it continues this retrieval."""
+        request, words = self.request, ["--to", self.request.to]
+        words += ["--accept-older"] if request.accepts_older else []
+        words += ["--history", request.history] if request.history is not None else []
+        words += ["--repository", self.repository_name] if self.repository_name is not None else []
+        return (self.instance, *words, "--tier", request.tier.lower(), "--days", str(request.days))
 
     @property
     def options(self) -> tuple[tuple[ArchivedObjects, RetrievalOption | None], ...]:
@@ -121,6 +132,7 @@ def plan(instance: Instance, request: RetrievalRequest) -> RetrievalPlan:
         by_class(unreadable),
         tuple(one.key for one, state in unreadable if state is Retrieval.NONE),
         tuple(one.key for one, state in unreadable if state is Retrieval.RUNNING),
+        instance.other_repository,
     )
 
 

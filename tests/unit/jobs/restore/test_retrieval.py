@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,16 +11,20 @@ from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import pytest
+from click import Context, Group
 from moto.moto_api import state_manager
+from typer.main import get_command
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Killed, Site
 from zsnapdb.base.errors import ArchivedError, DamagedError, RepositoryError
+from zsnapdb.cli.app import app
 from zsnapdb.config.repository import ARCHIVE_CLASSES
 from zsnapdb.jobs.restore import chain_checks, retrieval
 from zsnapdb.jobs.restore.retrieval import RetrievalPlan, RetrievalRequest, RetrievalResult
 from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.repository.archive_classes import parse_tier
 from zsnapdb.report.restore import RetrievalPlanView, RetrievalView
 from zsnapdb.repository import layout
 from zsnapdb.store.base import Retrieval, Store
@@ -163,6 +168,20 @@ def test_running_retrieval_is_shown_and_not_started_again(
     assert f"{len(chunks(site, name))} objects still cannot be read" in alarm.message
     assert "cannot be read yet" in RetrievalView(result).text()
     assert "0 objects of 8 (" in RetrievalPlanView(result.plan).text()
+
+
+def test_printed_command_continues_the_same_retrieval(site: Site, client: S3Client) -> None:
+    (name,) = site.fill([None])
+    archive(client, chunks(site, name))
+    request = RetrievalRequest("latest-backup", "Bulk", 3, accepts_older=True, history=None)
+    result = retrieval.retrieve(replace(site.instance(), is_own_repository=False), request)
+    words = shlex.split(RetrievalView(result).text().splitlines()[-1].partition("wait for it")[2])
+    command = get_command(app).get_command(Context(Group()), "retrieve")  # type: ignore[attr-defined]
+    given = command.make_context("retrieve", words[2:]).params
+    assert (words[:2], given["instance"], given["repository"]) == (["zsnapdb", "retrieve"], "main", "here")
+    assert request == RetrievalRequest(
+        given["to"], parse_tier(given["tier"]), given["days"], given["accepts_older"], given["history"]
+    )
 
 
 def test_retrieval_of_a_damaged_chain_starts_nothing(site: Site, client: S3Client) -> None:
