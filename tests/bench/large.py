@@ -148,7 +148,7 @@ def plan_restore(instance: Instance, target: str) -> None:
 
     setattr(backup_selection.TransactionReader, "scan", scan)  # noqa: B010
     repository = instance.open_repository()
-    decided = plan._decide(instance, repository, plan.RestoreRequest(to=target))
+    decided = plan.decide(instance, repository, plan.RestoreRequest(to=target))
     print(decided.manifest.backup_id, len(decided.chain), len(decided.chosen.choice.files))
 
 

@@ -185,6 +185,9 @@ class MetadataStore:
     def retrieval(self, key: str) -> Retrieval:
         return Retrieval.DONE
 
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        """Do nothing: every object can be read."""
+
     def afterlife(self) -> DeletionPolicy:
         return DeletionPolicy(False)
 

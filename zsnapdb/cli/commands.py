@@ -121,6 +121,13 @@ _DECLARED: Mapping[str, Command | Group] = {
             "main --to 2026-11-20T10:00:00Z --handover run",
         ),
     ),
+    "retrieve": Command(
+        "restore.retrieve",
+        "restore:RetrievalView,RetrievalPlanView",
+        Heading.RESTORE,
+        evidence=OF_INSTANCE,
+        examples=("main --plan", "main --to 2026-11-20T10:00:00Z --tier bulk --wait 2d"),
+    ),
     "rewind": Command(
         "restore.rewind",
         "restore:RewindView,RewindPlanView,ReplicasRebuiltView",

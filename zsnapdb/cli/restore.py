@@ -1,4 +1,4 @@
-"""`zsnapdb restore` of servers and of virtual machines, `zsnapdb rewind` and `zsnapdb runbook`."""
+"""`zsnapdb restore` of servers and of virtual machines, `zsnapdb retrieve`, `zsnapdb rewind` and `zsnapdb runbook`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.options import flag, option
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import show, show_errors
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zsnapdb.planning.restore.steps import MachineStep, Step
     from zsnapdb.report.view import View
 
+MOST_DAYS = 365
 RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 ContinueTo = Annotated[
     str | None,
@@ -314,6 +315,51 @@ def describe_restore(instance: str, to: str, place: str | None, handover: str = 
     """Return a description of the restore. A repeated command has the same description."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
+
+
+RetrievalTier = Annotated[str, option("--tier", "TIER", "Retrieval tier: standard, or bulk (slower and cheaper).")]
+RetrievedDays = Annotated[
+    int, option("--days", "N", "Days for which the retrieved objects can be read.", min=1, max=MOST_DAYS)
+]
+RetrievalWait = Annotated[
+    str, option("--wait", "DURATION", "Longest wait until all objects can be read, for example 2d. Exit code 6 then.")
+]
+
+
+def retrieve(
+    instance: options.InstanceName = None,
+    to: RequestedPoint = "latest",
+    accepts_older: options.AcceptOlder = False,
+    history: options.History = None,
+    tier: RetrievalTier = "standard",
+    days: RetrievedDays = 7,
+    wait: RetrievalWait = "0s",
+    repository: options.RepositoryName = None,
+    config: options.ConfigFile = None,
+    plan: options.PlanOnly = False,
+    json: options.AsJson = False,
+) -> None:
+    """Retrieve the objects that a restore needs from the archive classes of an S3 bucket.
+
+    The command starts the retrieval of each archived chunk and binlog. You may repeat the command: retrievals that are
+    running or finished are not started again. A drill or copy of the backup needs the same objects.
+    """
+    from zsnapdb.base.quantities import parse_duration
+    from zsnapdb.jobs.restore import retrieval as job
+    from zsnapdb.planning.repository.archive_classes import parse_tier
+    from zsnapdb.report import restore as report
+
+    _, chosen = instance_context(config, instance, repository)
+    request = job.RetrievalRequest(to, parse_tier(tier), days, accepts_older, history)
+    if plan:
+        show(report.RetrievalPlanView(job.plan(chosen, request)), json)
+        return
+    result = job.retrieve(chosen, request, parse_duration(wait))
+    show(report.RetrievalView(result), json)
+    error = result.alarm()
+    if error is not None:
+        show_errors([error])
+        raise typer.Exit(error.exit_code)
 
 
 OutputFormat = Annotated[str, option("--format", "FORM", "Output format: md or html.")]

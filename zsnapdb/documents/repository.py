@@ -14,6 +14,7 @@ from zsnapdb.documents.base import (
     DamageFields,
     Document,
     ErrorFields,
+    FindingFields,
     MissingFields,
     Number,
     each,
@@ -140,6 +141,7 @@ class InitDocument(Document):
     signer: str | None
     new_key: str | None
     store_note: str
+    lifecycle: tuple[FindingFields, ...]
     marker: MarkerFields
 
 

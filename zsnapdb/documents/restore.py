@@ -122,6 +122,55 @@ class RestoreDocument(RestoreFields):
     replay_seconds: Number
 
 
+class RetrievedClassFields(Document):
+    """The objects of one archive class that cannot be read. The retrievals of `running` objects are running.
+
+    The field `hours` is the usual longest duration of a retrieval. The field `usd` is an approximate price.
+    """
+
+    archive_class: str
+    objects: int
+    bytes: int
+    running: int
+    hours: int | None
+    usd: float | None
+
+
+def _classes(options: Any) -> list[dict[str, object]]:
+    return [
+        {
+            "archive_class": one.archive_class,
+            "objects": one.count,
+            "bytes": one.size,
+            "running": one.running,
+            "hours": option.hours if option is not None else None,
+            "usd": round(one.cost(option), 2) if option is not None else None,
+        }
+        for one, option in options
+    ]
+
+
+class RetrievalPlanDocument(Document):
+    """The plan of a retrieval. If `exact` is false, an archived binlog decides which objects the restore needs."""
+
+    instance: str
+    requested: Annotated[str, At("request.to")]
+    backups: tuple[str, ...]
+    binlogs: Annotated[tuple[str, ...], At("binlogs", lambda places: ["/".join(one) for one in places])]
+    tier: Annotated[str, At("request.tier")]
+    days: Annotated[int, At("request.days")]
+    archived: Annotated[tuple[RetrievedClassFields, ...], At("options", _classes)]
+    exact: Annotated[bool, At("is_exact")]
+
+
+class RetrievalDocument(Document):
+    """The started retrievals, and the number of objects that cannot be read yet."""
+
+    plan: RetrievalPlanDocument
+    started: int
+    left: int
+
+
 class AbandonedDocument(Document):
     """An abandoned restore."""
 

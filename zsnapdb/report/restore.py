@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from zsnapdb.jobs.restore.left_out import ArchivedRest
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
+    from zsnapdb.jobs.restore.retrieval import RetrievalPlan, RetrievalResult
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
     from zsnapdb.jobs.restore.server_restore import RestoreResult
     from zsnapdb.planning.backup.fitness import FitnessFinding
@@ -329,3 +330,51 @@ class RewindView(View, kind="rewind", document=documents.RewindDocument, read_fr
         else:
             lines.append("  backup    none of the new history yet: run `zsnapdb backup`")
         return "\n".join(lines)
+
+
+class RetrievalPlanView(View, kind="retrieval-plan", document=documents.RetrievalPlanDocument, read_from="plan"):
+    """The objects of a restore to retrieve from archive classes, with duration and price."""
+
+    plan: RetrievalPlan
+
+    def text(self) -> str:
+        plan, request = self.plan, self.plan.request
+        lines = [f"restore {plan.instance} to {request.to} needs {', '.join(plan.backups)}"]
+        lines += (
+            [f"  binlogs   {len(plan.binlogs)}, {plan.binlogs[0][1]} to {plan.binlogs[-1][1]}"] if plan.binlogs else []
+        )
+        if not plan.archived:
+            return "\n".join([*lines, "  retrieve  nothing: all objects can be read"])
+        lines += [
+            f"  retrieve  {quantity(one.count - one.running, 'object')} of {one.count} ({size(one.size)}) in"
+            f" {one.archive_class}, {one.running} running already"
+            for one in plan.archived
+        ]
+        lines.append(
+            f"  tier      {request.tier}: up to {plan.hours} h, about {plan.cost:.2f} USD; readable for"
+            f" {quantity(request.days, 'day')}"
+        )
+        note = "an archived binlog decides the point: when it can be read, more objects may be needed"
+        return "\n".join(lines if plan.is_exact else [*lines, f"  note      {note}"])
+
+
+class RetrievalView(View, kind="retrieval", document=documents.RetrievalDocument, read_from="result"):
+    """Started retrievals, and whether the restore can begin."""
+
+    result: RetrievalResult
+
+    def text(self) -> str:
+        result, plan = self.result, self.result.plan
+        lines = [f"{quantity(result.started, 'retrieval')} started"] if result.started else []
+        if not result.left:
+            return "\n".join(
+                [*lines, f"all objects that restore {plan.instance} to {plan.request.to} needs can be read"]
+            )
+        words = ("zsnapdb", "retrieve", *plan.arguments, "--wait", "2d")
+        return "\n".join(
+            [
+                *lines,
+                f"{quantity(result.left, 'object')} cannot be read yet; this takes up to {plan.hours} h",
+                f"  wait for it  {shlex.join(words)}",
+            ]
+        )

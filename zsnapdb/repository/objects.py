@@ -186,6 +186,13 @@ class RepositoryObjects:
         """Return whether an object in an archive class can be read."""
         return self._store.retrieval(self._prefix + key)
 
+    def retrieve(self, key: Key, tier: str, days: int) -> None:
+        """Start the retrieval of an object in an archive class, unless it is running.
+
+        Raises RepositoryError if the store has no archive classes, or refuses the retrieval.
+        """
+        self._store.retrieve(self._prefix + key, tier, days)
+
     def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""
         return self._store.afterlife()

@@ -59,10 +59,18 @@ class Retrieval(StrEnum):
 
 
 ARCHIVED_HINT = (
-    "let the store retrieve these objects"
-    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the"
-    " page Object stores has the command for a whole backup"
+    "retrieve the chunks and binlogs of a restore with `zsnapdb retrieve INSTANCE --to POINT --wait 2d`, and any other"
+    " object with `aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`, then run the command"
+    " again"
 )
+
+
+def no_retrievals(where: str) -> RepositoryError:
+    """Return the error for a retrieval in a store whose listings name no archive class."""
+    return RepositoryError(
+        f"{where}: zsnapdb retrieves archived objects only in S3 buckets",
+        hint="run the restore; move blobs out of Azure's archive tier with `az storage blob set-tier`",
+    )
 
 
 @dataclass(frozen=True)
@@ -73,12 +81,14 @@ class DeletionPolicy:
     - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
     - `has_locks`: whether objects can be locked. If objects cannot be locked, do not call `hold`
     - `archive_rules`: the names of the store's rules that move objects of the repository to an archive class
+    - `removal_rules`: the names of the store's rules that remove objects of the repository
     """
 
     keeps_versions: bool | None
     days: int | None = None
     has_locks: bool = False
     archive_rules: tuple[str, ...] = ()
+    removal_rules: tuple[str, ...] = ()
 
 
 CONDITIONS_HINT = (
@@ -249,6 +259,14 @@ class Store(Protocol):
 
     def retrieval(self, key: str) -> Retrieval:
         """Return whether an object in an archive class can be read. Only for objects with an archive class."""
+
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        """Start the retrieval of an object in an archive class. Nothing happens if it is running or not needed.
+
+        The retrieved object can be read for `days` days. `tier` is the name of a `RetrievalOption`.
+
+        Raises RepositoryError if the store has no archive classes, or refuses the retrieval.
+        """
 
     def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""

@@ -29,6 +29,7 @@ from zsnapdb.store.base import (
     StoredObject,
     Version,
     most_bytes,
+    no_retrievals,
     too_large,
 )
 from zsnapdb.store.cloud_clients import (
@@ -256,6 +257,9 @@ class CloudStore:
     def retrieval(self, key: str) -> Retrieval:  # noqa: ARG002 - as in the protocol
         """Return that the object can be read, because the listings of this store name no archive class."""
         return Retrieval.DONE
+
+    def retrieve(self, key: str, tier: str, days: int) -> None:  # noqa: ARG002 - as in the protocol
+        raise no_retrievals(self.where)
 
     def afterlife(self) -> DeletionPolicy:
         """Return an unknown policy, because the library does not show versioning and soft delete."""

@@ -80,6 +80,9 @@ class Layer:
     def retrieval(self, key: str) -> Retrieval:
         return self._call(lambda: self.inner.retrieval(key))
 
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        self._call(lambda: self.inner.retrieve(key, tier, days))
+
     def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()
 

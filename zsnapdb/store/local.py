@@ -36,6 +36,7 @@ from zsnapdb.store.base import (
     StoredObject,
     Version,
     most_bytes,
+    no_retrievals,
     too_large,
 )
 from zsnapdb.store.layers import Layer
@@ -444,6 +445,9 @@ class LocalStore:
     def retrieval(self, key: str) -> Retrieval:  # noqa: ARG002 - as in the protocol
         """Return that the object can be read, because the listings of this store name no archive class."""
         return Retrieval.DONE
+
+    def retrieve(self, key: str, tier: str, days: int) -> None:  # noqa: ARG002 - as in the protocol
+        raise no_retrievals(str(self.folder))
 
     def afterlife(self) -> DeletionPolicy:
         """Return a policy that states that removed files are not kept.

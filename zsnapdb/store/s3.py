@@ -35,12 +35,14 @@ from zsnapdb.store.s3_bucket import (
     DELETE_HINT,
     MOST,
     PARTS,
+    RETRIEVAL_HINT,
     ObjectRemoval,
     RangedReader,
     afterlife_of,
     extend_lock_of,
     hold_of,
     retrieval_of,
+    start_retrieval,
 )
 from zsnapdb.store.s3_client import (
     CHECKSUM_REFUSED,
@@ -398,6 +400,10 @@ class S3Store:
     def retrieval(self, key: str) -> Retrieval:
         with self._requesting(f"looking at {key}"):
             return retrieval_of(self._client, self.bucket, key)
+
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        with self._requesting(f"retrieving {key}", denied_hint=RETRIEVAL_HINT):
+            start_retrieval(self._client, self.bucket, key, tier, days)
 
     def afterlife(self) -> DeletionPolicy:
         with request_limit():

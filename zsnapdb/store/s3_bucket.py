@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError
 from botocore.parsers import ResponseParserError
@@ -32,7 +32,8 @@ from zsnapdb.store.s3_client import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, LifecycleRuleOutputTypeDef
+    from mypy_boto3_s3.literals import TierType
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, LifecycleRuleOutputTypeDef, RestoreRequestTypeDef
 
 BATCH = 1000
 """Maximum number of objects in one request."""
@@ -41,6 +42,7 @@ _MOST_REFUSED = 10
 objects.
 """
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
+RETRIEVAL_HINT = "allow the account to retrieve objects: add s3:RestoreObject to its policy"
 
 
 @dataclass
@@ -132,6 +134,19 @@ def retrieval_of(client: S3Client, bucket: str, key: str) -> Retrieval:
     return Retrieval.RUNNING if restore else Retrieval.NONE
 
 
+def start_retrieval(client: S3Client, bucket: str, key: str, tier: str, days: int) -> None:
+    """Start the retrieval of an archived object (S3 API reference, RestoreObject).
+
+    Nothing happens if the retrieval is running, or if the object is no longer in an archive class.
+    """
+    request: RestoreRequestTypeDef = {"Days": days, "GlacierJobParameters": {"Tier": cast("TierType", tier)}}
+    try:
+        client.restore_object(Bucket=bucket, Key=key, RestoreRequest=request)
+    except ClientError as error:
+        if error_code(error) not in ("RestoreAlreadyInProgress", "InvalidObjectState"):
+            raise
+
+
 def extend_lock_of(
     client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
 ) -> None:
@@ -153,23 +168,24 @@ def extend_lock_of(
 def afterlife_of(client: S3Client, bucket: str, prefix: str) -> DeletionPolicy:
     """Return whether the bucket keeps older versions, whether it has locks, and the effect of its lifecycle rules.
 
-    Older versions are removed only by rules for the complete bucket. The archive rules are the rules that move objects
-    below the prefix, or a part of them.
+    Older versions are removed only by rules for the complete bucket. The archive rules and the removal rules are the
+    rules for objects below the prefix, or a part of them.
     """
     try:
         rules = client.get_bucket_lifecycle_configuration(Bucket=bucket).get("Rules", [])
     except (ClientError, BotoCoreError):
         rules = []
-    archive = _archive_rules(rules, prefix)
+    archive = _rules_that(_archives, rules, prefix)
+    removal = _rules_that(_removes, rules, prefix)
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
         # Many accounts may remove objects, but not read the bucket's versioning setting. Locks need versioning, so if
         # this setting is unknown, objects may be locked.
-        return DeletionPolicy(keeps_versions=None, has_locks=True, archive_rules=archive)
+        return DeletionPolicy(keeps_versions=None, has_locks=True, archive_rules=archive, removal_rules=removal)
     if status != "Enabled":
-        return DeletionPolicy(keeps_versions=False, archive_rules=archive)
-    return DeletionPolicy(True, _version_days(rules), _has_locks(client, bucket), archive)
+        return DeletionPolicy(keeps_versions=False, archive_rules=archive, removal_rules=removal)
+    return DeletionPolicy(True, _version_days(rules), _has_locks(client, bucket), archive, removal)
 
 
 def _has_locks(client: S3Client, bucket: str) -> bool:
@@ -182,13 +198,24 @@ def _has_locks(client: S3Client, bucket: str) -> bool:
     return True
 
 
-def _archive_rules(rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str) -> tuple[str, ...]:
+def _archives(rule: LifecycleRuleOutputTypeDef) -> bool:
+    return any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
+
+
+def _removes(rule: LifecycleRuleOutputTypeDef) -> bool:
+    """Return whether the rule removes current objects. ExpiredObjectDeleteMarker alone removes none."""
+    return not {"Days", "Date"}.isdisjoint(rule.get("Expiration", {}))
+
+
+def _rules_that(
+    acts: Callable[[LifecycleRuleOutputTypeDef], bool], rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str
+) -> tuple[str, ...]:
+    """Return the names of the enabled rules that act on objects below the prefix, or on a part of them."""
     names = []
     for rule in rules:
         chosen = rule.get("Filter", {})
         below = rule.get("Prefix") or chosen.get("Prefix") or chosen.get("And", {}).get("Prefix") or ""
-        moves = any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
-        if moves and rule.get("Status") == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
+        if acts(rule) and rule.get("Status") == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
             names.append(rule.get("ID") or below)
     return tuple(names)
 

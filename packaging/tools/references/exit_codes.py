@@ -62,7 +62,7 @@ WHAT_TO_DO_AFTER = {
     "changed": "Somebody else wrote it at the same moment. Run the command again: it reads what is there now.",
     "unreachable": "Nothing that was stored is lost. Run the command again when the store answers; `patience` says how"
     " long a command waits by itself.",
-    "archived": "Let the store retrieve the objects, and run the command again"
+    "archived": "Run `zsnapdb retrieve` for the point of the restore, and run the command again"
     " ([archive classes](../object-stores.md#archive-classes)).",
     "lease": "Two runs wrote backups of one instance, perhaps on two hosts. Let one host back it up, and run it again.",
     "damaged-backup": "`zsnapdb verify` names what needs this backup, and the next backup is a full one if it must be."

@@ -38,6 +38,7 @@ from zsnapdb.planning.binlog.changes import parse_kinds
 from zsnapdb.planning.clone.branches import is_branch_name
 from zsnapdb.planning.fleet.overview import Filter
 from zsnapdb.planning.fleet.schedule_plan import JobFilter
+from zsnapdb.planning.repository.archive_classes import parse_tier
 from zsnapdb.planning.restore.point_forms import ago, parse_target
 from zsnapdb.planning.sql_quoting import parse_table, refusal_of
 from zsnapdb.planning.vm.request import names
@@ -114,6 +115,7 @@ CHECKS: dict[str, Callable[[str], object]] = {
     "SUBJECT": is_subject,
     "TARGET": is_name(TARGET_NAME),
     "TEMPLATE": lambda text: names(text, 3),
+    "TIER": parse_tier,
     "TIME": parse_duration,
     "TOKEN": is_valid_for(StoredToken, "id"),
     "VERB": FleetVerb,

@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
-from zsnapdb.base.errors import NotFound, RepositoryError
+from zsnapdb.base.errors import NotFound, RepositoryError, UnreachableError
 from zsnapdb.config.repository import ARCHIVE_CLASSES
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
 from zsnapdb.store.s3_bucket import afterlife_of
@@ -62,31 +62,58 @@ def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S
     assert s3().afterlife() == DeletionPolicy(keeps_versions=True, days=30, has_locks=True)
 
 
+KINDS: tuple[TransitionStorageClassType, ...] = ("GLACIER", "DEEP_ARCHIVE", "GLACIER_IR")
+RULES: dict[str, tuple[LifecycleRuleTypeDef, bool, bool]] = {
+    **{
+        kind: (
+            {"Status": "Enabled", "Transitions": [{"Days": 30, "StorageClass": kind}]},
+            kind in ARCHIVE_CLASSES,
+            False,
+        )
+        for kind in KINDS
+    },
+    "days": ({"Status": "Enabled", "Expiration": {"Days": 30}}, False, True),
+    "date": ({"Status": "Enabled", "Expiration": {"Date": datetime(2030, 1, 1, tzinfo=UTC)}}, False, True),
+    "markers": ({"Status": "Enabled", "Expiration": {"ExpiredObjectDeleteMarker": True}}, False, False),
+    "old versions": ({"Status": "Enabled", "NoncurrentVersionExpiration": {"NoncurrentDays": 1}}, False, False),
+    "uploads": ({"Status": "Enabled", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}, False, False),
+}
+"""Rules of a bucket, whether they archive objects, and whether they remove objects."""
+
+
 @pytest.mark.parametrize("below", ["", "production/", "production/main/chunks/", "prod", "other/"])
-@pytest.mark.parametrize("kind", [*ARCHIVE_CLASSES, "GLACIER_IR"])
+@pytest.mark.parametrize("action", RULES)
 @pytest.mark.parametrize("form", ["Prefix", "Filter", "And"])
 @pytest.mark.parametrize("status", ["Enabled", "Disabled"])
-def test_rules_that_archive_objects_of_the_repository_are_named(
-    locked_bucket: S3Client,
-    below: str,
-    kind: TransitionStorageClassType,
-    form: str,
-    status: Literal["Enabled", "Disabled"],
+def test_rules_that_archive_or_remove_objects_are_named(
+    locked_bucket: S3Client, below: str, action: str, form: str, status: Literal["Enabled", "Disabled"]
 ) -> None:
-    rule: LifecycleRuleTypeDef = {
-        "ID": "cold",
-        "Status": status,
-        "Transitions": [{"Days": 30, "StorageClass": kind}],
-    }
+    like, archives, removes = RULES[action]
+    rule: LifecycleRuleTypeDef = {**like, "ID": "cold", "Status": status}
     if form == "Prefix":
         rule["Prefix"] = below
     else:
         both: LifecycleRuleAndOperatorTypeDef = {"Prefix": below, "Tags": [{"Key": "a", "Value": "b"}]}
         rule["Filter"] = {"Prefix": below} if form == "Filter" else {"And": both}
     locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
-    is_named = status == "Enabled" and kind in ARCHIVE_CLASSES and below != "other/"
+    is_named = status == "Enabled" and below != "other/"
     policy = afterlife_of(locked_bucket, "backups", "production/")
-    assert policy.archive_rules == (("cold",) if is_named else ())
+    assert policy.archive_rules == (("cold",) if is_named and archives else ())
+    assert policy.removal_rules == (("cold",) if is_named and removes else ())
+
+
+@pytest.mark.parametrize("code", ["RestoreAlreadyInProgress", "InvalidObjectState", "AccessDenied", "SlowDown"])
+def test_retrieval_that_is_running_or_not_needed_is_no_error(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = ClientError({"Error": {"Code": code}}, "RestoreObject")
+    answer_with(monkeypatch, "restore_object", Mock(side_effect=refusal))
+    errors = {"AccessDenied": RepositoryError, "SlowDown": UnreachableError}
+    if code not in errors:
+        s3().retrieve("main/chunks/a", "Bulk", 7)
+        return
+    with pytest.raises(errors[code]) as refused:
+        s3().retrieve("main/chunks/a", "Bulk", 7)
+    assert "retrieving main/chunks/a" in refused.value.message
+    assert ("s3:RestoreObject" in (refused.value.hint or "")) is (code == "AccessDenied")
 
 
 def test_a_refused_removal_is_an_error_that_names_the_object(

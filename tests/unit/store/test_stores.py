@@ -146,6 +146,18 @@ def test_a_large_object_is_read_into_memory_whole(store: Store) -> None:
     assert target == body + b"\0"
 
 
+@pytest.mark.parametrize("kind", PLACES)
+def test_retrieval_is_accepted_by_s3_and_refused_elsewhere(kind: str, tmp_path: Path) -> None:
+    with PLACES[kind](tmp_path) as store:
+        store.put("k", b"x")
+        if kind == "s3":
+            store.retrieve("k", "Standard", 1)
+            return
+        with pytest.raises(RepositoryError, match="only in S3 buckets") as refused:
+            store.retrieve("k", "Standard", 1)
+        assert refused.value.hint
+
+
 def test_a_later_put_replaces_an_earlier_one(store: Store) -> None:
     store.put("k", b"old")
     store.put("k", b"new")

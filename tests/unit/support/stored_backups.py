@@ -303,6 +303,9 @@ class DyingStore:
     def retrieval(self, key: str) -> Retrieval:
         return self.inner.retrieval(key)
 
+    def retrieve(self, key: str, tier: str, days: int) -> None:
+        self.inner.retrieve(key, tier, days)
+
     def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()
 

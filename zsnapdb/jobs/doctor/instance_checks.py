@@ -37,6 +37,7 @@ from zsnapdb.planning.advice import server_rules
 from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.dataset_encryption import judge_archiving, judge_raw_drills, judge_sent
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
+from zsnapdb.planning.backup.lifecycle_rules import judge_lifecycle
 from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage_register import sentences
@@ -250,7 +251,9 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
             # lease.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
-        locks = [*_object_locks(instance, repository), *judge_archive_rules(repository)]
+        policy = repository.afterlife()
+        rules = judge_lifecycle(policy.archive_rules, policy.removal_rules)
+        locks = [*_object_locks(instance, repository), *rules]
     except NotFound as error:
         try:
             instance.open_store()[0].check()
@@ -277,19 +280,6 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     what = f"{url}: {quantity(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     return [ok("repository", what), *doubts]
-
-
-def judge_archive_rules(repository: Repository) -> list[FitnessFinding]:
-    """Return a warning for each lifecycle rule that moves stored objects to an archive class."""
-    return [
-        warning(
-            "archive class",
-            f"the lifecycle rule {rule!r} of the bucket moves objects of the repository to an archive class; a restore"
-            " then waits hours for their retrieval",
-            "let the rule use GLACIER_IR, or another class with immediate reads",
-        )
-        for rule in repository.afterlife().archive_rules
-    ]
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:

@@ -15,6 +15,8 @@ from zsnapdb.base.errors import ExistsError, NotFound, UsageError
 from zsnapdb.base.patterns import without_surrogates
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.backup.lifecycle_rules import judge_lifecycle
 from zsnapdb.planning.evidence import PolicyChange, policy_changes
 from zsnapdb.planning.repository.known_backups import SigningState
 from zsnapdb.repository import crypto_keys, layout, marker
@@ -128,6 +130,8 @@ class InitPlan:
     """The public part of the signing key; None if the key does not exist yet."""
     store_note: str = ""
     """A note for the user about whether the store is suitable."""
+    lifecycle: tuple[FitnessFinding, ...] = ()
+    """Warnings about lifecycle rules of the bucket. Rules that this account may not read are missing."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -203,7 +207,7 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
     try:
         marker = Marker.read(place.objects)
     except NotFound:
-        return _with_signing(_without_marker(place), place)
+        return _completed(_without_marker(place), place)
     # If this host has signed documents in the repository, its signing key was lost. Hosts that trust only a new key
     # would not trust these documents.
     place.keyring.check_signing()
@@ -215,10 +219,14 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker.with_recipients(recipients) if step is InitStep.RECIPIENTS else marker,
         marker.recipients,
     )
-    return _with_signing(planned, place)
+    return _completed(planned, place)
 
 
-def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
+def _completed(planned: InitPlan, place: _Place) -> InitPlan:
+    """Return the plan with the signing key of this host, and with warnings about the bucket."""
+    policy = place.objects.afterlife()
+    rules = tuple(judge_lifecycle(policy.archive_rules, policy.removal_rules))
+    planned = replace(planned, lifecycle=rules)
     if place.missing_key is not None:
         return replace(planned, signing=place.signing, new_key=place.missing_key)
     return replace(planned, signing=place.signing, signer=place.keyring.own_signer)

@@ -149,6 +149,31 @@ def choose(
             return chosen
 
 
+def choose_by_descriptions(
+    instance: Instance,
+    manifests: Sequence[Manifest | Summary],
+    target: Target,
+    loaded: Archive | None,
+    history: str | None,
+) -> SelectedPoint:
+    """Return the backup and all binlogs that `choose` may read or replay. No binlog is read.
+
+    The exact point is unknown, so the result has no range to replay.
+    """
+    backups, now = tuple(points_of(manifests)), instance.host.now()
+    if isinstance(target, AtBackup) or loaded is None:
+        choice = route_choice.choose(target, backups, (), now)
+        return SelectedPoint(choice, restore_point(choice, None))
+    choice = route_choice.choose(target, backups, loaded.files, now, loaded.state.at(now), history)
+    files = list(choice.files)
+    for later in choice.route.files[len(files) :] if choice.files else ():
+        files.append(later)
+        if later.last_commit is not None:
+            break
+    choice = replace(choice, files=tuple(files))
+    return SelectedPoint(choice, restore_point(choice, None))
+
+
 def _holds(reader: TransactionReader, now: datetime, choice: RestoreRoute) -> bool:
     try:
         _bounded(choice, start_in(choice.route, reader.scan(choice.files[0])), reader, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from zsnapdb.planning.backup_chain import newest_without
 from zsnapdb.planning.restore.steps import LogPart
 from zsnapdb.repository import layout
 from zsnapdb.repository.archived_objects import find_archived
-from zsnapdb.repository.layout import ChunkKey, K, KeyPrefix
+from zsnapdb.repository.layout import BinlogKey, ChunkKey, K, KeyPrefix
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
@@ -33,10 +33,22 @@ _LISTERS = 8
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Check that all chunks of a backup have the right sizes and that its data keys can be decrypted.
+    """Return a finding that prevents the restore if chunks of a backup are in an archive class, else a confirmation.
 
-    Return a finding that confirms this, or a finding that prevents the restore if chunks are in an archive class. The
-    chunks are listed in the store, but not downloaded.
+    Raises the errors of `archived_chunks`.
+    """
+    archived = find_archived(repository, archived_chunks(instance, repository, manifest))
+    if archived:
+        text = f"backup {manifest.backup_id}: {'; '.join(one.describe() for one in archived)}"
+        return [unfit(ARCHIVED, text, ARCHIVED_HINT)]
+    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
+
+
+def archived_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[ListedObject[ChunkKey]]:
+    """Return the chunks of a backup that are in an archive class, including retrieved chunks.
+
+    Also check that all chunks have the right sizes and that the data keys can be decrypted. The chunks are listed in
+    the store, but not downloaded.
 
     Raises:
         DamagedError: a chunk is missing or has a different size.
@@ -65,29 +77,32 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
                             " list`"
                         ),
                     )
-    archived = find_archived(repository, cold)
-    if archived:
-        text = f"backup {manifest.backup_id}: {'; '.join(one.describe() for one in archived)}"
-        return [unfit(ARCHIVED, text, ARCHIVED_HINT)]
-    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
+    return cold
 
 
 def judge_binlogs(instance: Instance, repository: Repository, logs: Sequence[LogPart]) -> list[FitnessFinding]:
-    """Return a finding that prevents the restore if bytes of the binlogs to replay are in an archive class.
-
-    The chunks and segments of each binlog are listed in the store, but not downloaded.
-    """
+    """Return a finding that prevents the restore if bytes of the binlogs to replay are in an archive class."""
     places = {(log.incarnation, log.file) for log in logs if not log.is_local}
+    archived = find_archived(repository, archived_binlogs(instance, repository, places))
+    text = f"binlogs to replay: {'; '.join(one.describe() for one in archived)}"
+    return [unfit(ARCHIVED, text, ARCHIVED_HINT)] if archived else []
+
+
+def archived_binlogs(
+    instance: Instance, repository: Repository, places: Collection[tuple[str, str]]
+) -> list[ListedObject[BinlogKey]]:
+    """Return the objects of binlogs that are in an archive class, including retrieved objects.
+
+    `places` contains the incarnation and the name of each binlog. Its chunks and segments are listed in the store, but
+    not downloaded.
+    """
     prefixes = [
         prefix(instance.name, *place)
         for place in sorted(places)
         for prefix in (layout.binlog_chunks, layout.segment_bodies)
     ]
     with ThreadPoolExecutor(_LISTERS, thread_name_prefix="binlogs") as pool:
-        cold = [one for found in pool.map(lambda prefix: _cold(repository, prefix), prefixes) for one in found]
-    archived = find_archived(repository, cold)
-    text = f"binlogs to replay: {'; '.join(one.describe() for one in archived)}"
-    return [unfit(ARCHIVED, text, ARCHIVED_HINT)] if archived else []
+        return [one for found in pool.map(lambda prefix: _cold(repository, prefix), prefixes) for one in found]
 
 
 def _cold(repository: Repository, prefix: KeyPrefix[K]) -> list[ListedObject[K]]:

@@ -93,7 +93,7 @@ def make(
             exists.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
-    known, manifest = _newest_wanted(instance, repository, request)
+    known, manifest = newest_wanted(instance, repository, request)
     source = machine_source(manifest)
     notes = known.notes_on_newer(manifest.backup_id)
     chain = known.chain_of(manifest)
@@ -136,7 +136,7 @@ def make(
     )
 
 
-def _newest_wanted(
+def newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestoreFacts, Manifest]:
     """Return the facts for the restore, and its backup: the requested backup, else the newest that may be chosen."""

@@ -20,7 +20,14 @@ from zsnapdb.jobs.host.server_copy import Copy, change_of_owner, lay_out
 from zsnapdb.jobs.host.site_dataset_settings import notes_on_site, site_commands
 from zsnapdb.jobs.host.startup_requirements import pool_for_copy, refuse_alternate_root
 from zsnapdb.jobs.restore import chain_checks, dataset_exchange
-from zsnapdb.jobs.restore.backup_selection import SelectedPoint, choose, local_binlogs, replay_steps, uses_this_host
+from zsnapdb.jobs.restore.backup_selection import (
+    SelectedPoint,
+    choose,
+    choose_by_descriptions,
+    local_binlogs,
+    replay_steps,
+    uses_this_host,
+)
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.restore_inputs import Backup, find_set_standing, is_local_set, read_known
 from zsnapdb.jobs.restore.run_lifecycle import refuse_existing
@@ -155,7 +162,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 
 @dataclass(frozen=True)
-class _Decided:
+class Decided:
     """The backup and binlogs that a restore uses. `newer` contains notes about newer, unused states."""
 
     chosen: SelectedPoint
@@ -167,8 +174,13 @@ class _Decided:
     newer: tuple[str, ...]
 
 
-def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
-    """Read the facts, and choose the backup and the binlogs. Raises the errors of `make` for an unreachable point."""
+def decide(
+    instance: Instance, repository: Repository, request: RestoreRequest, *, reads_binlogs: bool = True
+) -> Decided:
+    """Read the facts, and choose the backup and the binlogs. Raises the errors of `make` for an unreachable point.
+
+    If `reads_binlogs` is False, only the descriptions of the binlogs are read, see `choose_by_descriptions`.
+    """
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
@@ -177,14 +189,17 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
     candidates = known.with_local_sets(known.of_one_server(known.of_servers()), origin, request.top)
     archive = known.present_archive(candidates)
     local = local_binlogs([known.whole(one) for one in candidates[-1:]] if uses_this_host(origin) else (), origin)
-    chosen = choose(instance, repository, candidates, target, archive, history, local)
+    if reads_binlogs:
+        chosen = choose(instance, repository, candidates, target, archive, history, local)
+    else:
+        chosen = choose_by_descriptions(instance, candidates, target, archive, history)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
     newer = (
         *known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets),
         *known.notes_on_archive(archive),
     )
     backup = next(one for one in candidates if one.backup_id == chosen.choice.point.backup_id)
-    return _Decided(chosen, known.whole(backup), candidates, known.chain_of(backup), archive, local, newer)
+    return Decided(chosen, known.whole(backup), candidates, known.chain_of(backup), archive, local, newer)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
@@ -195,7 +210,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
             missing.
     """
     request = replace(request, to=ago(request.to, instance.host.now()))
-    decided = _decide(instance, repository, request)
+    decided = decide(instance, repository, request)
     chosen, manifest, facts = decided.chosen, decided.manifest, server_source(decided.manifest).server
     startup_requirements.refuse_unstartable(instance.settings.server, facts)
     top = request.top or _default_top(manifest, request)
@@ -238,7 +253,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     return _with_notes_on_properties(replace(whole, site_commands=_site_commands(manifest, whole)), unknown)
 
 
-def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origin: OriginChoice) -> tuple[str, ...]:
+def _notes(instance: Instance, request: RestoreRequest, decided: Decided, origin: OriginChoice) -> tuple[str, ...]:
     """Return the plan's notes on its point. Warn about data that the restored server will lack."""
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()

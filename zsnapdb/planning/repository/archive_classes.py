@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zsnapdb.base.errors import UsageError
 from zsnapdb.base.quantities import quantity
 from zsnapdb.base.quantities import size as size_text
 
@@ -35,6 +36,17 @@ magnitude, so messages say "about".
 """
 
 
+TIERS = tuple(dict.fromkeys(option.tier for options in OPTIONS.values() for option in options))
+"""The names of the retrieval options. Each archive class has an option of each name."""
+
+
+def parse_tier(text: str) -> str:
+    """Return the name of a retrieval option. Raises UsageError if no option has this name."""
+    if text.capitalize() not in TIERS:
+        raise UsageError(f"invalid --tier {text!r}", hint=f"choose one of {', '.join(one.lower() for one in TIERS)}")
+    return text.capitalize()
+
+
 @dataclass(frozen=True)
 class ArchivedObjects:
     """The objects of one archive class that cannot be read now. Sizes are in bytes.
@@ -47,14 +59,22 @@ class ArchivedObjects:
     size: int
     running: int
 
+    def option(self, tier: str) -> RetrievalOption | None:
+        """Return the option with this name; None for an archive class without known options."""
+        return next((one for one in OPTIONS.get(self.archive_class, ()) if one.tier == tier), None)
+
+    def cost(self, option: RetrievalOption) -> float:
+        """Return the approximate price in USD for the objects whose retrieval is not running."""
+        left = self.count - self.running
+        return option.cost(left, self.size * left // self.count)
+
     def describe(self) -> str:
         """Return the text for messages, with the duration and cost of each option for a retrieval."""
         what = f"{quantity(self.count, 'object')} ({size_text(self.size)}) in the archive class {self.archive_class}"
-        left = self.count - self.running
         ways = [
-            f"{option.tier} up to {option.hours} h, about {option.cost(left, self.size * left // self.count):.2f} USD"
+            f"{option.tier} up to {option.hours} h, about {self.cost(option):.2f} USD"
             for option in OPTIONS.get(self.archive_class, ())
-            if left
+            if self.count > self.running
         ]
         running = [f"{self.running} of them running"] if self.running else []
         return f"{what} cannot be read before a retrieval ({'; '.join([*running, *ways])})"

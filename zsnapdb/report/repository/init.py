@@ -38,7 +38,8 @@ class InitPlanView(View, kind="init-plan", document=InitDocument, read_from="pla
             "  encryption  none: no recipients are configured"
         ]
         lines += [*self._signing(), *([f"  store       {plan.store_note}"] if plan.store_note else [])]
-        return "\n".join(lines + [f"  no longer   {name}" for name in plan.before if name not in recipients])
+        lines += [f"  no longer   {name}" for name in plan.before if name not in recipients]
+        return "\n".join([*lines, *(f"  warning     {one.detail}; {one.hint}" for one in plan.lifecycle)])
 
     def _signing(self) -> list[str]:
         plan = self.plan

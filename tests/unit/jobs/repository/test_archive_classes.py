@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
@@ -13,11 +13,13 @@ from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ArchivedError, PreflightError, RetryClass, retry_class
 from zsnapdb.config.repository import ARCHIVE_CLASSES
+from zsnapdb.config.settings import parse
 from zsnapdb.jobs.doctor import instance_checks
-from zsnapdb.jobs.repository import copy, verify
+from zsnapdb.jobs.repository import copy, init, verify
 from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, require_fit
 from zsnapdb.planning.restore.steps import LogPart
+from zsnapdb.report.repository.init import InitPlanView
 from zsnapdb.repository import layout
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Retrieval
@@ -151,17 +153,36 @@ def test_archived_binlogs_are_told_before_the_restore(site: Site, client: S3Clie
     assert judged("binlog.000001", is_local=True) == []
 
 
-def test_doctor_warns_of_a_rule_that_archives_objects(site: Site, client: S3Client) -> None:
-    site.fill([None])
-    assert instance_checks.judge_archive_rules(site.instance().open_repository()) == []
-    rule: LifecycleRuleTypeDef = {
-        "ID": "cold",
-        "Status": "Enabled",
-        "Filter": {"Prefix": "some/"},
-        "Transitions": [{"Days": 30, "StorageClass": "DEEP_ARCHIVE"}],
-    }
+ACTIONS: dict[str, LifecycleRuleTypeDef] = {
+    "archive class": {"Status": "Enabled", "Transitions": [{"Days": 30, "StorageClass": "DEEP_ARCHIVE"}]},
+    "lifecycle rule": {"Status": "Enabled", "Expiration": {"Days": 30}},
+}
+
+
+def doctor_findings(site: Site) -> list[FitnessFinding]:
+    return instance_checks._repository(site.instance())[0]
+
+
+def init_findings(site: Site) -> list[FitnessFinding]:
+    return list(init.init(parse(site.text(), "test"), "here").lifecycle)
+
+
+def plan_findings(site: Site) -> list[FitnessFinding]:
+    return list(init.plan(parse(site.text(), "test"), "here").lifecycle)
+
+
+@pytest.mark.parametrize("what", ACTIONS)
+@pytest.mark.parametrize("command", [doctor_findings, init_findings, plan_findings])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_rule_of_the_bucket_that_changes_objects_is_named(
+    site: Site, client: S3Client, what: str, command: Callable[[Site], list[FitnessFinding]], is_new: bool
+) -> None:
+    if not is_new or command is doctor_findings:
+        site.fill([None])
+        assert not [one for one in command(site) if one.what in ACTIONS]
+    rule: LifecycleRuleTypeDef = {**ACTIONS[what], "ID": "cold", "Filter": {"Prefix": "some/"}}
     client.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
-    findings, stored = instance_checks._repository(site.instance())
-    (finding,) = [one for one in findings if one.what == "archive class"]
-    assert (finding.severity, stored is not None) == (Severity.WARNING, True)
+    (finding,) = [one for one in command(site) if one.what in ACTIONS]
+    assert (finding.what, finding.severity) == (what, Severity.WARNING)
     assert "the lifecycle rule 'cold' of the bucket" in finding.detail
+    assert finding.detail in InitPlanView(init.plan(parse(site.text(), "test"), "here")).text()
