@@ -255,6 +255,40 @@ def test_a_rewind_that_fails_and_is_killed_again_and_again_ends_at_the_point(
     assert (state(), lines(lab)) == (expected, [1, 2, 3])
 
 
+# The options of both families are tested with the texts of their programs.
+@pytest.mark.any_server
+def test_rewind_of_a_server_that_cannot_start_names_the_cause(lab: Lab, control: tuple[tuple[str, str], ...]) -> None:
+    assert lab.zsnapdb("snapshot").code == 0
+    expected, point = accident(lab)
+    guids = zfs("get", "-H", "-o", "value", "guid", "tank/mysql", "tank/mysql/data")
+    ((text, section),) = control
+    config, words = lab.changed(*control), ("rewind", "main", "--to", point, "--yes", "--no-backup")
+    typo = INCLUDED / "typo.cnf"
+    typo.write_text("[mysqld]\nsync_binlgo = 1\n")
+    assert "unknown variable 'sync_binlgo'" in lab.zsnapdb(*words[:-2], "--plan", config=config).stdout
+    refused = lab.zsnapdb(*words, config=config)
+    assert (refused.code, "unknown variable 'sync_binlgo'" in refused.stderr) == (4, True), refused.stderr
+    assert not [name for name in zfs("list", "-H", "-o", "name") if "main-rewind" in name]
+    typo.unlink()
+    unable = lab.changed((text, section.replace(f'stop = ["{SERVER}", "stop"]', 'stop = ["false"]')))
+    assert lab.zsnapdb(*words, config=unable).code == 5
+    typo.write_text("[mysqld]\nsync_binlgo = 1\n")
+    late = lab.zsnapdb("rewind", "main", "--resume", "--yes", "--no-backup", config=config)
+    assert (late.code, "the old server runs, and nothing was replaced" in late.stderr) == (4, True), late.stderr
+    assert zfs("get", "-H", "-o", "value", "guid", "tank/mysql", "tank/mysql/data") == guids
+    typo.unlink()
+
+    unable = lab.changed((text, section.replace(f'start = ["{SERVER}", "start"]', 'start = ["false"]')))
+    resumed = ("rewind", "main", "--resume", "--yes", "--no-backup")
+    failed = lab.zsnapdb(*resumed, config=unable)
+    assert "the restored datasets are in place, and the server is stopped" in failed.stderr, failed.stderr
+    shown = [lab.zsnapdb(command, "main", config=config).stdout for command in ("status", "doctor")]
+    assert all("correct the cause of the error first, then `zsnapdb rewind main --resume`" in one for one in shown)
+    assert not any("--abandon" in one for one in (*shown, failed.stderr)), (shown, failed.stderr)
+    assert lab.zsnapdb(*resumed, config=config).code == 0
+    assert (state(), lines(lab)) == (expected, [1, 2, 3])
+
+
 KILL_BEHIND = """#!/bin/sh
 # Kills the command that starts it behind the first change of the kind in the file kill-behind beside it.
 /usr/sbin/zfs "$@"

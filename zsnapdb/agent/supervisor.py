@@ -56,14 +56,10 @@ def suspended_instances(settings: Settings) -> Mapping[str, str]:
 
 def _reason(instance: Instance) -> str:
     for exchange in restore_journal.under_way(instance):
-        onward, back = exchange.commands
         if exchange.server is ExchangedServer.AWAY:
             return "its server is down while a rewind, or a restore in its place, is running"
         if exchange.server is ExchangedServer.LEFT:
-            return (
-                "its server is down, and a rewind, or a restore in its place, did not end:"
-                f" `{onward}` continues it, `{back}` gives it up"
-            )
+            return f"its server is down, and a rewind, or a restore in its place, did not end: {exchange.hint()}"
     if move_state.is_moved(instance.settings.socket):
         return "its server is down, and the move of its files did not end: run the same `zsnapdb setup` command again"
     return ""

@@ -224,6 +224,8 @@ class Address:
         return f"{self.user}@{self.socket}" if self.socket else f"{self.user}@{self.host}:{self.port}"
 
 
+_NAMED_HOST = re.compile(r"MySQL server on '[^']*'")
+UNREACHABLE_HINT = "start the server, or correct socket, host and port of the instance in the configuration"
 NO_TLS = 2026
 """The error number CR_SSL_CONNECTION_ERROR, for a failed TLS connection (refman 8.4, "Client Error Message Reference").
 """
@@ -232,6 +234,8 @@ NO_TLS = 2026
 def _classified(error: Exception, doing: str, address: Address) -> ServerError:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    # The library names a host even for a socket.
+    text = _NAMED_HOST.sub("the server", text)
     message = f"{doing} on {address}: {text} ({number})"
     if number in _DENIED:
         return ServerError(
@@ -245,7 +249,7 @@ def _classified(error: Exception, doing: str, address: Address) -> ServerError:
             ' tls_verify = "ca" if the certificate does not name the host, or tls = "preferred" in a trusted network',
         )
     if number in _UNREACHABLE:
-        return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
+        return ServerError(message, hint=UNREACHABLE_HINT)
     if number in _LOCK_WAIT:
         return LockNotGranted(
             message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline"

@@ -122,6 +122,11 @@ class Family:
     """
     has_event_table: bool
     """Whether the table `mysql.event` contains the scheduled events in every release, and can be updated."""
+    option_check: tuple[str, ...]
+    """The options with which the server program checks its other options and ends, without using any files.
+
+    MySQL has --validate-config since 8.0.16.
+    """
     starts_without_keys: bool
     """Whether the server starts even without the keys of encrypted tables, although it cannot read these tables."""
 
@@ -186,6 +191,7 @@ MYSQL = Family(
         " WHERE variable_source <> 'COMPILED'"
     ),
     has_event_table=False,
+    option_check=("--validate-config",),
     starts_without_keys=True,
 )
 MARIADB = Family(
@@ -245,6 +251,7 @@ MARIADB = Family(
         " FROM information_schema.system_variables WHERE global_value_origin NOT IN ('COMPILE-TIME', 'AUTO')"
     ),
     has_event_table=True,
+    option_check=("--verbose", "--help"),
     starts_without_keys=False,
 )
 _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}

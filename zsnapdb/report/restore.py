@@ -303,7 +303,7 @@ class RewindView(View, kind="rewind", document=documents.RewindDocument, read_fr
             return (
                 f"the restored server of {plan.instance} is prepared in {plan.layout.top}; the running server was not"
                 f" touched\ncontinue with `zsnapdb rewind {plan.instance} --resume`, or give it up with"
-                f" `zsnapdb restore {plan.instance} --abandon`"
+                f" `zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}`"
             )
         if result.finished_before is not None:
             return (

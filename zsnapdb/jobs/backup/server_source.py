@@ -292,7 +292,7 @@ class ServerSource:
         seen, site = volume_facts(observed.volumes.values()), recorded_settings(observed.volumes.values())
         volumes = {role: seen[dataset] for role, dataset in observed.volumes.items()}
         owner = owner_of_files(facts.variables["datadir"])
-        server_unit_record.note(self.instance, Path(facts.variables["datadir"]))
+        server_unit_record.note(self.instance, Path(facts.variables["datadir"]), observed.volumes.values())
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
             lock=LockPart(

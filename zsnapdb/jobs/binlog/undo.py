@@ -198,7 +198,7 @@ def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Inst
 
     If the user did not choose the account of `other` and the server refuses this account, return `own` in any case.
     """
-    with own.session() as session:
+    with open_session(own) as session:
         if _sees_triggers(session):
             return own
     if not is_named:

@@ -25,7 +25,7 @@ from zsnapdb.jobs.doctor.rule_facts import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recovery_coverage import Stored, read, repeated
 from zsnapdb.jobs.host import affected_replicas, dataset_use_checks, object_locks, startup_requirements
 from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
-from zsnapdb.jobs.host.volume_space import find_full_volume
+from zsnapdb.jobs.host.volume_space import find_full_volume, open_session
 from zsnapdb.jobs.record.server_unit_record import stopped_server
 from zsnapdb.jobs.repository.protection_status import status_of
 from zsnapdb.jobs.restore import chain_checks
@@ -104,7 +104,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
                 seen = machine.examine()
                 findings, volumes, ciphers = list(seen.findings), seen.volumes, seen.ciphers
         else:
-            with instance.session() as session:
+            with open_session(instance) as session:
                 examined = examine(instance, session)
                 findings, observed = list(examined.findings), examined.observed
                 if observed is not None:
@@ -371,8 +371,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
     findings = []
     for exchange in restore_journal.under_way(instance):
-        onward, back = exchange.commands
-        hint = f"`{onward}` continues it, `{back}` gives it up"
+        hint = exchange.hint()
         if exchange.server is ExchangedServer.AWAY:
             text = f"a rewind started at {stamp(exchange.started)} is running; the server is down until it ends"
             findings.append(warning("rewind", text, "wait until it ends"))

@@ -23,6 +23,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import create_plan, haproxy_socket, kept_ports, pool, space_limits
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.dataset_copies.sweep import Leak
+from zsnapdb.jobs.host.volume_space import open_session
 from zsnapdb.mysql import accounts, variables
 from zsnapdb.mysql.binlog import binlog_files
 from zsnapdb.mysql.process.discovery import seen_by_root
@@ -319,7 +320,7 @@ def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = t
         raise UsageError(
             f"the load cannot be watched for {seconds:g} s", hint="choose from 1s to 1d, for example --for 10m"
         )
-    with instance.session(read_timeout=seconds + _MARGIN) as session:
+    with open_session(instance, read_timeout=seconds + _MARGIN) as session:
         observed = observe(instance, session)
         pool = pool_of(next(iter(observed.volumes.values())))
         setting = _setting(gather(instance, session, observed), observed.blocks.page_size)

@@ -426,8 +426,7 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
     if busy:
         raise PreflightError(
             f"{busy[0]} belongs to an unfinished restore of {under_way[busy[0]]}",
-            hint=f"finish it first: `zsnapdb rewind {under_way[busy[0]]} --resume`, or `zsnapdb restore"
-            f" {under_way[busy[0]]} --resume` or --abandon",
+            hint=f"end it first: `zsnapdb status {under_way[busy[0]]}` shows the commands",
         )
     seal = {snapshot.dataset: snapshot.full_name for snapshot in server.sealed.values()}
     refuse_removal(names, list(places.values()), seal)

@@ -35,23 +35,31 @@ def find_full_volume(instance: Instance) -> FullVolume | None:
         return FullVolume(dataset, known[dataset])
 
 
-def open_session(instance: Instance) -> Session:
+def open_session(instance: Instance, *, read_timeout: float = 60.0) -> Session:
     """Open a session to the instance's server, as `Instance.session` does.
 
     Raises:
-        ServerError: the server cannot be reached. If a volume of the server is full, the error says so.
+        ServerError: the server cannot be reached. If this host knows the cause, the error says it, with the same hint
+            as `zsnapdb status`: a full volume, a volume that is not mounted, or a stopped unit.
     """
     try:
-        return instance.session()
+        return instance.session(read_timeout=read_timeout)
     except ServerError as error:
-        full = find_full_volume(instance)
-        if full is None:
-            raise
-        from zsnapdb.jobs.record.server_unit_record import stopped_server
+        from zsnapdb.jobs.record.server_unit_record import find_missing_volume, stopped_server
+        from zsnapdb.mysql.session import UNREACHABLE_HINT
 
-        stopped = stopped_server(instance)
-        hint = full.hint(stopped.unit if stopped is not None else None)
-        raise ServerError(f"{error.message}; {full.describe()}", hint=hint) from error
+        full, stopped = find_full_volume(instance), stopped_server(instance)
+        is_down = stopped is None and error.hint == UNREACHABLE_HINT
+        missing = find_missing_volume((instance.settings.volumes or {}).values()) if is_down else None
+        if full is not None:
+            cause, hint = full.describe(), full.hint(stopped.unit if stopped is not None else None)
+        elif stopped is not None:
+            cause, hint = stopped.describe(instance.name), stopped.hint(instance.name)
+        elif missing is not None:
+            cause, hint = missing.describe(), f"{missing.hint()}, then start the server"
+        else:
+            raise
+        raise ServerError(f"{error.message}; {cause}", hint=hint) from error
 
 
 def _volumes(instance: Instance) -> Iterator[MountedFilesystem]:

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from zsnapdb.base.domain_types import PROPERTY
-from zsnapdb.base.errors import CommandError, CommandTimeout, NotFound, PreflightError, ZsnapdbError
+from zsnapdb.base.errors import CommandError, CommandTimeout, PreflightError, ZsnapdbError
 from zsnapdb.base.patterns import printable
 from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY, RESTORED_PROPERTY
 from zsnapdb.jobs.host import dataset_use_checks
+from zsnapdb.jobs.steps.exchange_state import existing, look
 from zsnapdb.planning.backup.dataset_encryption import CLEAR, DatasetEncryption, NameChange, judge_key, objection_to
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.dataset_property_classes import GUARANTEES, SPACE, PropertyClass, names_of, removed_names
@@ -24,8 +25,6 @@ from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.dataset_exchange import (
     Exchange,
     ExchangeState,
-    NamedDataset,
-    judge,
     names_in,
     recovery_commands,
     rename_objection,
@@ -33,27 +32,8 @@ from zsnapdb.planning.restore.dataset_exchange import (
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
 from zsnapdb.zfs import datasets, destruction, encryption, explicit_settings, mounting
-from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.destruction import Mark
 from zsnapdb.zfs.explicit_settings import Right
-
-
-def look(plan: RestorePlan, step: Promote) -> Exchange:
-    """Return the observed state of the exchange; change nothing."""
-    return judge(step, _existing(plan, step, names_in(step)))
-
-
-def _existing(plan: RestorePlan, step: Promote, names: Iterable[str]) -> Mapping[str, NamedDataset]:
-    there = {}
-    for name in names:
-        try:
-            seen = datasets.properties(name, ["guid", RESTORED_PROPERTY, INCARNATION_PROPERTY])
-        except NotFound:
-            continue
-        marks = ((RESTORED_PROPERTY, plan.restore_id), (INCARNATION_PROPERTY, step.incarnation))
-        is_restored = any(seen[key].is_local and seen[key].value == value for key, value in marks)
-        there[name] = NamedDataset(number_in(seen["guid"].value, ["zfs", "get", "guid", name]), is_restored)
-    return there
 
 
 def is_in_place(plan: RestorePlan) -> bool:
@@ -125,7 +105,7 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 def _refuse_other(plan: RestorePlan, step: Promote, source: str, target: str) -> None:
     """Raise PreflightError if the dataset `source` is not the one that the plan saw, or does not exist."""
-    objection = rename_objection(step, source, target, _existing(plan, step, [source]).get(source))
+    objection = rename_objection(step, source, target, existing(plan, step, [source]).get(source))
     if objection:
         raise PreflightError(
             f"{source} cannot be renamed to {target}: {objection}",

@@ -65,9 +65,9 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings += affected_replicas.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
         # Import this module late, because only a restore that replaces a server needs it.
-        from zsnapdb.jobs.restore.replaced_server import judge_end
+        from zsnapdb.jobs.restore.replaced_server import judge_end, judge_start
 
-        findings += judge_end(work.instance, work.plan)
+        findings += (*judge_start(work.instance, work.plan), *judge_end(work.instance, work.plan))
     return [*findings, *chain_checks.judge_damage(work.instance, work.repository, step.backups)]
 
 

@@ -18,16 +18,20 @@ from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.jobs.host.dataset_use_checks import dataset_of
 from zsnapdb.jobs.record.server_unit_record import service_now_or_before
 from zsnapdb.jobs.restore import dataset_exchange
-from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
-from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
+from zsnapdb.jobs.steps.exchange_state import look
+from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal, give_up_command
+from zsnapdb.mysql.process import programs
+from zsnapdb.mysql.process.service import ServerService, ServingProcess, check_options, next_start, serving
 from zsnapdb.mysql.schema.schema_catalogue import count_page_compressed
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
+from zsnapdb.planning.health.facts import ways_hint
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote
 from zsnapdb.planning.server_family import flavour_of
+from zsnapdb.planning.start_options import OPTIONS_HINT, describe_refused
 from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
@@ -64,6 +68,24 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
         return []
     pages = f"{compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"
     return [unfit("server", f"it would not end cleanly: {pages}", f"zfs set direct=disabled {' '.join(direct)}")]
+
+
+def judge_start(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
+    """Return a finding if the program of the replaced server refuses its options, so that no data would let it start.
+
+    If the next start is unknown, or the options cannot be checked, the list is empty.
+    """
+    process, step, settings = serving_process(planned), planned.promotion, instance.settings.server
+    try:
+        unit = service_now_or_before(instance, process, step.unit if step is not None else None).unit
+        program = (
+            None if unit is not None else programs.fitting_program(settings, planned.flavour, planned.server_version)
+        )
+        start = next_start(unit, process, program.path if program is not None else None)
+        refused = check_options(start, settings.user) if start is not None else ()
+    except ZsnapdbError:
+        return []
+    return [unfit("server options", describe_refused(refused), OPTIONS_HINT)] if refused and start is not None else []
 
 
 def wait_for_session(instance: Instance, timeout: float) -> Session:
@@ -219,16 +241,16 @@ class OldServerControl:
         """
         again = f"`zsnapdb rewind {self.instance.name} --resume` continues it"
         try:
-            if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
+            if look(self.plan, self.step).state is ExchangeState.IN_PLACE:
                 is_up = "runs" if serving_process(self.plan) is not None else "is stopped"
-                return f"the restored datasets are in place, and the server {is_up}; when the reason is mended, {again}"
+                hint = ways_hint(f"zsnapdb rewind {self.instance.name} --resume", None)
+                return f"the restored datasets are in place, and the server {is_up}; {hint}"
             left = self.bring_back()
         except ZsnapdbError as error:
             return f"{self._seen()}, and the old server could not be brought back: {error.message}; {again}"
         except Exception as error:
             return f"{self._seen()}, and bringing the old server back failed: {error!r}; {again}"
-        give_up = f"`zsnapdb restore {self.instance.name} --abandon --target {self.plan.layout.top}` gives it up"
-        return f"{left}; {again}, {give_up}"
+        return f"{left}; {again}, `{give_up_command(self.plan)}` gives it up"
 
     def _seen(self) -> str:
         try:

@@ -35,8 +35,9 @@ from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.left_out import ArchivedRest, archive_rest, count
 from zsnapdb.jobs.restore.offline_repository import offline_repository, open_for_restore, reopen
 from zsnapdb.jobs.restore.plan import RestoreRequest
-from zsnapdb.jobs.restore.replaced_server import OldServerControl, serving_process, wait_for_session
-from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore.replaced_server import OldServerControl, judge_start, serving_process, wait_for_session
+from zsnapdb.jobs.steps.exchange_state import look
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal, ways_out_hint
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.process.service import ServerService, configured_server_id
 from zsnapdb.mysql.replication import replay
@@ -255,7 +256,7 @@ def _under_way(journals: Journals, instance: Instance) -> RestoreJournal | None:
         tops = ", ".join(journal.plan.layout.top for journal in started)
         raise PreflightError(
             f"several restores of {instance.name} that replace its server are unfinished: {tops}",
-            hint="give all but one up with `zsnapdb restore --abandon --target DATASET`",
+            hint="; ".join(f"{journal.top}: {ways_out_hint(journal)}" for journal in started),
         )
     return started[0] if started else None
 
@@ -294,7 +295,7 @@ class _Rewinding:
 
         If an earlier run has already stopped the server, do not ask.
         """
-        state = dataset_exchange.look(self.plan, self.planned.handover)
+        state = look(self.plan, self.planned.handover)
         dataset_exchange.refuse_unclear(self.plan, state)
         is_before = state.state is ExchangeState.BEFORE
         self.old.refuse_another()
@@ -334,6 +335,7 @@ class _Rewinding:
     def _exchange(self, *, stops: bool) -> None:
         try:
             self._give_server_id()
+            self._check_start()
             if stops:
                 self.old.stop()
             server_restore.resume(self.settings, self.instance, self.plan.layout.top, in_place=self._start)
@@ -374,6 +376,14 @@ class _Rewinding:
                 hint="name a file that the server reads last, or remove server_id from its other option files and its"
                 " command line",
             )
+
+    def _check_start(self) -> None:
+        """Raise PreflightError if the server program refuses the options of the next start.
+
+        A rewind replaces the data of the server, so it cannot repair its options.
+        """
+        for finding in judge_start(self.instance, self.plan):
+            raise PreflightError(finding.detail, hint=finding.hint)
 
     def _start(self) -> None:
         """Start the server in its place, unless it is running, and check it."""

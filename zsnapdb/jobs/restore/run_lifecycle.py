@@ -20,6 +20,7 @@ from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.record.idempotency_records import OnceRecords
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, warn_remaining
 from zsnapdb.jobs.steps.journal import CompletedStep, Handlers, J, JournalFolder
+from zsnapdb.jobs.steps.restore_journal import give_up_command, ways_out_hint
 from zsnapdb.planning import foreign_snapshots
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, require_fit
 from zsnapdb.planning.restore.plan import AnyRestorePlan
@@ -205,7 +206,7 @@ class RestoreRun(Generic[J]):
         elif self._removes(error):
             journals.forget(journal.top)
         elif has_begun:
-            error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
+            error.add_note(f"`{give_up_command(journal.plan)}` removes it")
 
     def _has_part(self) -> bool:
         """Return whether ZFS kept a partly received volume after the error. Return False if ZFS does not answer."""
@@ -282,7 +283,7 @@ def refuse_active(journals: JournalFolder[J], plan: AnyRestorePlan) -> None:
     if started is not None:
         raise PreflightError(
             f"a restore to {plan.top} was started at {started.plan.created:%Y-%m-%d %H:%M} UTC",
-            hint="continue with --resume, or give the restore up with --abandon",
+            hint=ways_out_hint(started),
         )
     for top in journals.tops() if plan.mounts else ():
         with contextlib.suppress(DamagedError):

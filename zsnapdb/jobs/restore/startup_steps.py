@@ -18,9 +18,9 @@ from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.host.dataset_tuning import tune
 from zsnapdb.jobs.host.server_copy import Copy, check_inside, check_recovered, give_files
-from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, remove_datasets, restored_property
+from zsnapdb.jobs.steps.exchange_state import look
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CheckServer, MountPart, MountVolumes, Recover, ResumedRun
@@ -56,7 +56,7 @@ class ServerWork(RestoreWork[RestorePlan]):
     def is_irreversible(self) -> bool:
         """Return whether the exchange has begun, so that the restored datasets may be the server's only datasets."""
         step = self.plan.promotion
-        return step is not None and dataset_exchange.look(self.plan, step).has_begun
+        return step is not None and look(self.plan, step).has_begun
 
     def remove(self) -> None:
         """Remove the datasets that this restore created."""

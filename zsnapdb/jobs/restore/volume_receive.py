@@ -440,7 +440,8 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
     if datasets.origin_guid(step.dataset) != step.guid:
         raise ConsistencyError(
             f"{step.dataset} is no longer a clone of {step.origin}, as the restore planned",
-            hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon`, and start again",
+            hint=f"give it up with `zsnapdb restore {work.plan.instance} --abandon --target {work.plan.top}`, and start"
+            " again",
         )
     start = f"{step.dataset}@{step.snapshot}"
     if start not in snapshots.by_guid(step.dataset).values():

@@ -6,17 +6,19 @@ import functools
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
-from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.jobs.base import run_locks
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.steps.exchange_state import look
 from zsnapdb.jobs.steps.journal import JournalFolder, StepJournal
 from zsnapdb.mysql.process.service import serving
-from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact
-from zsnapdb.planning.restore.dataset_exchange import names_in
-from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
+from zsnapdb.planning.health.facts import ExchangedServer, ExchangeFact, ways_hint
+from zsnapdb.planning.restore.dataset_exchange import names_in, ways_out
+from zsnapdb.planning.restore.plan import AnyRestorePlan, MachineRestorePlan, RestorePlan
 
 
 @dataclass(frozen=True)
@@ -129,20 +131,51 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
-    step = plan.promotion
-    # Only a rewind knows how to stop and start the server. With --handover promote, the user stops and starts it.
-    is_rewind = old is not None or (step is not None and step.unit is not None)
-    onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
-    back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
+    is_rewind = _is_rewind(journal)
+    onward, back = _ways_out(journal)
     was_stopped = old.stopped if old is not None else None
     # Users who stop the server by hand do so before the last step. A rewind records when it stops the server.
     is_last = not is_rewind and all(journal.is_done(one.name) for one in plan.steps[:-1])
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
-        return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)
+        return ExchangeFact(plan.created, None, onward, back, ExchangedServer.RUNS)
     locks = (f"rewind-{plan.instance}", f"restore-{plan.layout.top}")
     is_at_work = any(run_locks.is_held(name, run) for name in locks)
     state = ExchangedServer.AWAY if is_at_work else ExchangedServer.LEFT
-    return ExchangeFact(plan.created, was_stopped, (onward, back), state)
+    return ExchangeFact(plan.created, was_stopped, onward, back, state)
+
+
+def give_up_command(plan: AnyRestorePlan) -> str:
+    """Return the command that gives the unfinished restore up."""
+    return f"zsnapdb restore {plan.instance} --abandon --target {plan.top}"
+
+
+def ways_out_hint(journal: StepJournal[Any]) -> str:
+    """Return a hint with the commands that continue the unfinished restore, and that give it up, if they can work."""
+    if isinstance(journal, RestoreJournal):
+        return ways_hint(*_ways_out(journal))
+    return ways_hint(f"zsnapdb restore {journal.plan.instance} --resume", give_up_command(journal.plan))
+
+
+def _is_rewind(journal: RestoreJournal) -> bool:
+    """Return whether a rewind makes the exchange. Only a rewind knows how to stop and start the server.
+
+    With --handover promote, the user stops and starts it.
+    """
+    step = journal.plan.promotion
+    return journal.old_server is not None or (step is not None and step.unit is not None)
+
+
+def _ways_out(journal: RestoreJournal) -> tuple[str | None, str | None]:
+    """Return the commands that continue the restore and that give it up; None for a command that would be refused."""
+    plan, command = journal.plan, "rewind" if _is_rewind(journal) else "restore"
+    goes_on, goes_back = True, True
+    if plan.promotion is not None:
+        try:
+            goes_on, goes_back = ways_out(look(plan, plan.promotion))
+        except ZsnapdbError:
+            goes_on, goes_back = ways_out(None)
+    onward = f"zsnapdb {command} {plan.instance} --resume"
+    return onward if goes_on else None, give_up_command(plan) if goes_back else None
 
 
 def _is_served(datadir: Path) -> bool:

@@ -327,15 +327,21 @@ def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> 
 def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
     if sandbox is not None:
         return sandbox_prefix(sandbox, user)
-    return _account_words(user) if os.geteuid() == 0 else []
+    return account_words(user)
 
 
-def _account_words(user: str) -> list[str]:
+def account_words(user: str) -> list[str]:
     """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    In a command, this prefix must come after the prefix that sets the limits, because only root can set limits.
+    It is empty if the caller is not root. In a command, this prefix must come after the prefix that sets the limits,
+    because only root can set limits. Raises PreflightError if the account does not exist.
     """
-    entry = pwd.getpwnam(user)
+    if os.geteuid() != 0:
+        return []
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as error:
+        raise PreflightError(f"the account {user} does not exist", hint="set server.user of the instance") from error
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
 
 

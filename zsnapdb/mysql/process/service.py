@@ -20,10 +20,13 @@ from zsnapdb.base.errors import PreflightError, ServerError
 from zsnapdb.base.patterns import printable
 from zsnapdb.config.instance import ControlSettings
 from zsnapdb.mysql.process import discovery, process_managers
+from zsnapdb.planning.server_family import family, flavour_in
+from zsnapdb.planning.start_options import ServerStart, parse_exec_start, refused_options
 
 _DEFAULTS = re.compile(r"--(no-defaults|defaults-(file|extra-file|group-suffix)=[A-Za-z0-9/_.@-]{1,512})")
 _SERVER_ID = re.compile(r"(?:^|\s)--server[-_]id=([0-9]{1,10})(?=\s|$)")
 _KEPT_OUTPUT = 2000
+_CHECK_SECONDS = 30.0
 _HINT = "set control.unit of the instance, or control.stop and control.start"
 
 
@@ -195,3 +198,41 @@ def configured_server_id(program: Path, process: ServingProcess) -> int | None:
     printed = process_managers.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))
     return int(named[-1]) if named else None
+
+
+def next_start(
+    unit: str | None, process: ServingProcess | None = None, program: Path | None = None
+) -> ServerStart | None:
+    """Return the command that will start the production server; None if it is unknown.
+
+    The command of the unit counts. Without a unit, it is `program` with the arguments of the running process. The
+    program of the process itself is never used, because the server's account can choose it.
+    """
+    if unit is not None:
+        return parse_exec_start(
+            process_managers.run(["systemctl", "show", "--property=ExecStart", "--value", unit], timeout=30.0)
+        )
+    if process is None or program is None:
+        return None
+    return ServerStart(str(program), process.words[1:])
+
+
+def check_options(start: ServerStart, user: str) -> tuple[str, ...]:
+    """Return the errors that the server program reports about its option files and arguments; change nothing.
+
+    The program loads the plugins that its options name. So it runs as the server's account `user`, never as root.
+
+    Raises:
+        ZsnapdbError: the program cannot be started, or does not end.
+    """
+    check = family(flavour_in(process_managers.version_of(Path(start.program)))).option_check
+    argv = [*process_managers.account_words(user), start.program, *start.arguments, *check]
+    try:
+        done = program_start.run(argv, timeout=_CHECK_SECONDS)
+    except OSError as error:
+        raise PreflightError(f"`{argv[0]}` cannot be started: {error.strerror}", hint="install util-linux") from error
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(
+            f"`{start.program}` did not end within {_CHECK_SECONDS:.0f} s", hint="run it again"
+        ) from error
+    return refused_options(done.returncode, done.stderr.decode(errors="replace"), check)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from zsnapdb.base.domain_types import pool_of
 from zsnapdb.planning.server_space import FullVolume
+from zsnapdb.planning.start_options import OPTIONS_HINT, describe_refused
 
 
 @dataclass(frozen=True)
@@ -73,19 +75,60 @@ class ExchangedServer(StrEnum):
     LEFT = "left"
 
 
+def ways_hint(onward: str | None, back: str | None) -> str:
+    """Return a hint with the commands that continue an interrupted restore, and that give it up, if they can work."""
+    if back is None:
+        return f"correct the cause of the error first, then `{onward}` continues it"
+    gives_up = f"`{back}` gives it up"
+    return f"`{onward}` continues it, {gives_up}" if onward is not None else gives_up
+
+
 @dataclass(frozen=True)
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
     A zsnapdb command stopped the server at the time `stopped` (UTC). It is None if no command stopped the server, or if
-    the server is running again. The field `commands` contains the two commands that end the exchange: the first
-    continues it, and the second reverts it.
+    the server is running again. The command `onward` continues the exchange, and `back` reverts it. Each is None if it
+    would be refused: for example, a completed exchange cannot be reverted.
     """
 
     started: datetime
     stopped: datetime | None
-    commands: tuple[str, str]
+    onward: str | None
+    back: str | None
     server: ExchangedServer
+
+    def hint(self) -> str:
+        return ways_hint(self.onward, self.back)
+
+
+class MissingReason(StrEnum):
+    """The reason why a dataset of a server is not mounted."""
+
+    POOL = "its pool is not imported"
+    ABSENT = "it does not exist"
+    KEY = "its key is not loaded"
+    UNMOUNTED = "it is not mounted"
+
+
+@dataclass(frozen=True)
+class MissingVolume:
+    """A dataset of a server that is not mounted on this host."""
+
+    dataset: str
+    reason: MissingReason
+
+    def describe(self) -> str:
+        return f"the server's files are on {self.dataset}, but {self.reason.value}"
+
+    def hint(self) -> str:
+        """Return the commands that make the files available."""
+        return {
+            MissingReason.POOL: f"`zpool import {pool_of(self.dataset)}` (`zpool import` lists the pools)",
+            MissingReason.ABSENT: f"find its new name with `zfs list -r {pool_of(self.dataset)}`, and mount it",
+            MissingReason.KEY: f"`zfs load-key {self.dataset}; zfs mount {self.dataset}`",
+            MissingReason.UNMOUNTED: f"`zfs mount {self.dataset}`",
+        }[self.reason]
 
 
 @dataclass(frozen=True)
@@ -93,12 +136,16 @@ class StoppedServer:
     """The systemd unit of a server that was running during the last backup, but is not running now on this host.
 
     The field `has_failed` is set if the server crashed or did not start, even if systemd will try to restart it. It is
-    not set if the server was stopped on purpose, or if systemd is starting it (`is_starting`).
+    not set if the server was stopped on purpose, or if systemd is starting it (`is_starting`). The field `missing` is
+    a dataset of the server that is not mounted, and `refused` contains the errors of the server program about its
+    options.
     """
 
     unit: str
     has_failed: bool
     is_starting: bool = False
+    missing: MissingVolume | None = None
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def from_states(cls, unit: str, shown: Collection[str]) -> StoppedServer | None:
@@ -114,8 +161,29 @@ class StoppedServer:
         return cls(unit, has_failed, is_starting and not has_failed)
 
     def describe(self, instance: str) -> str:
+        """Return a text with the state of the server and, if it is known, the cause."""
         state = "failed" if self.has_failed else "is being started" if self.is_starting else "is stopped"
-        return f"the server of {instance} {state}: {self.unit}"
+        text = f"the server of {instance} {state}: {self.unit}"
+        if self.missing is not None:
+            return f"{text}; {self.missing.describe()}"
+        return f"{text}; {describe_refused(self.refused)}" if self.refused else text
+
+    def hint(self, instance: str) -> str:
+        """Return a hint that begins with the cause, because a rewind replaces the data and not a wrong option."""
+        start = f"`systemctl start {self.unit}`"
+        if self.missing is not None:
+            return f"{self.missing.hint()}, then {start}"
+        if self.refused:
+            return f"{OPTIONS_HINT}; then {start}"
+        log = f"`journalctl -u {self.unit} -n 50`"
+        if self.is_starting:
+            return f"wait; {log} shows why it takes so long"
+        if not self.has_failed:
+            return f"{start}; if it does not start, {log} shows the cause"
+        return (
+            f"{log} shows the cause: correct it, then {start}. Only if the log says that data files are damaged,"
+            f" `zsnapdb rewind {instance} --to latest --plan` shows the way back"
+        )
 
 
 @dataclass(frozen=True)

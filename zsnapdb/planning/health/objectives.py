@@ -167,14 +167,12 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
     elif stopped is not None:
         yield Judgement(
             Objective.SERVER,
-            Verdict.BROKEN if stopped.has_failed else Verdict.WARNING,
+            Verdict.BROKEN if stopped.has_failed or stopped.missing is not None else Verdict.WARNING,
             stopped.describe(facts.instance),
-            f"`systemctl start {stopped.unit}`; if it does not start,"
-            f" `zsnapdb rewind {facts.instance} --to latest --plan` shows the way back",
+            stopped.hint(facts.instance),
         )
     for exchange in facts.exchanges:
-        onward, back = exchange.commands
-        hint = f"`{onward}` continues it, `{back}` gives it up"
+        hint = exchange.hint()
         since = exchange.stopped or exchange.started
         age = format_duration(max(0, round((facts.at - since).total_seconds())))
         what = (

@@ -51,6 +51,18 @@ class Exchange:
     reasons: tuple[str, ...] = ()
 
 
+def ways_out(exchange: Exchange | None) -> tuple[bool, bool]:
+    """Return whether the exchange can be continued, and whether it can be reverted. None means that it is unknown.
+
+    If neither is possible, the first value is True, because the command that continues it says what to do.
+    """
+    if exchange is None or exchange.state is ExchangeState.IN_PLACE:
+        return True, False
+    if exchange.state is ExchangeState.UNCLEAR:
+        return exchange.has_begun, not exchange.has_begun
+    return True, True
+
+
 def names_in(step: Promote) -> list[str]:
     """Return all names that datasets have before, during or after the exchange."""
     return [name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None]

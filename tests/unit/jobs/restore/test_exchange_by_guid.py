@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +15,8 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.jobs.restore import dataset_exchange
+from zsnapdb.jobs.steps.exchange_state import look
+from zsnapdb.jobs.steps.restore_journal import OldServer, RestoreJournal, ways_out_hint
 from zsnapdb.planning.restore.steps import Promote, PromotePart, replaced_suffix
 from zsnapdb.zfs import datasets, destruction, mounting
 
@@ -28,7 +33,9 @@ STEP = Promote(
     ),
     ID,
 )
-PLAN: Any = SimpleNamespace(restore_id=ID, instance="main", layout=SimpleNamespace(top="tank/z/main"))
+PLAN: Any = SimpleNamespace(
+    restore_id=ID, instance="main", layout=SimpleNamespace(top="tank/z/main"), top="tank/z/main", promotion=STEP
+)
 STRANGER = 99
 
 
@@ -102,3 +109,43 @@ def test_stranger_is_neither_marked_nor_remounted(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(PreflightError, match="is not the dataset that the restore saw"):
         dataset_exchange.remount(STEP)
     assert not any("zsnapdb:replaced" in thing.properties for thing in pool.things.values())
+
+
+def is_accepted(command: Callable[[], None]) -> bool:
+    try:
+        command()
+    except PreflightError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("lost", ["", *(part.dataset for part in STEP.parts), *(part.place for part in STEP.parts)])
+@pytest.mark.parametrize("renames", range(len(STEP.renames) + 1))
+def test_printed_ways_out_of_an_exchange_are_accepted(monkeypatch: pytest.MonkeyPatch, renames: int, lost: str) -> None:
+    """The exchange stopped after so many renames, and a person may have destroyed a dataset."""
+    pool = Pool(monkeypatch)
+    for old, new in STEP.renames[:renames]:
+        pool.rename(old, new)
+    pool.things.pop(lost, None)
+    hint = ways_out_hint(RestoreJournal(PLAN, old_server=OldServer()))
+    goes_on = is_accepted(lambda: dataset_exchange.refuse_unclear(PLAN, look(PLAN, STEP)))
+    goes_back = is_accepted(lambda: dataset_exchange.swap_back(PLAN, STEP))
+    assert ("`zsnapdb restore main --abandon --target tank/z/main`" in hint) == goes_back
+    # If neither is possible, the command says what a person must do.
+    assert ("`zsnapdb rewind main --resume`" in hint) == (goes_on or not goes_back)
+    assert hint.startswith("correct the cause of the error first") == (not goes_back)
+
+
+def test_every_printed_abandon_command_names_its_target() -> None:
+    package = Path(dataset_exchange.__file__).parents[2]
+    texts = {
+        (file.name, node.lineno): "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
+        for file in package.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.JoinedStr)
+    }
+    commands = {place: text for place, text in texts.items() if "zsnapdb restore" in text and "--abandon" in text}
+    assert commands
+    assert {place for place, text in commands.items() if "--abandon --target" not in text} == set()

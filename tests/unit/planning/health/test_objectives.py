@@ -19,6 +19,8 @@ from zsnapdb.planning.health.facts import (
     ExchangeFact,
     HealthFacts,
     LockFact,
+    MissingReason,
+    MissingVolume,
     StoppedServer,
 )
 from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge, restore_seconds
@@ -97,14 +99,36 @@ def test_instance_without_archived_binlogs_warns_until_an_rpo_accepts_it() -> No
     assert judge(replace(without, is_machine=True), ObjectiveSettings()).verdict is Verdict.MET
 
 
-@pytest.mark.parametrize(("has_failed", "verdict"), [(True, Verdict.BROKEN), (False, Verdict.WARNING)])
-def test_server_that_does_not_run_names_the_way_back(has_failed: bool, verdict: Verdict) -> None:
-    down = replace(GOOD, stopped=StoppedServer("mariadb.service", has_failed))
-    found = judged(Objective.SERVER, down)
-    assert found.verdict is verdict
+CAUSES = [
+    (None, (), "`journalctl -u mariadb.service -n 50` shows the cause"),
+    (None, ("unknown variable 'sync_binlgo'",), "correct the option files"),
+    (MissingVolume("tank/mysql", MissingReason.POOL), (), "`zpool import tank`"),
+    (MissingVolume("tank/mysql", MissingReason.KEY), (), "`zfs load-key tank/mysql; zfs mount tank/mysql`"),
+    (MissingVolume("tank/mysql", MissingReason.UNMOUNTED), (), "`zfs mount tank/mysql`"),
+    (MissingVolume("tank/mysql", MissingReason.ABSENT), (), "find its new name with `zfs list -r tank`"),
+]
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+@pytest.mark.parametrize(("missing", "refused", "first"), CAUSES)
+def test_stopped_server_names_its_cause_before_a_rewind(
+    has_failed: bool, missing: MissingVolume | None, refused: tuple[str, ...], first: str
+) -> None:
+    stopped = StoppedServer("mariadb.service", has_failed, missing=missing, refused=refused)
+    down = replace(GOOD, stopped=stopped)
+    found, is_known = judged(Objective.SERVER, down), missing is not None or bool(refused)
+    assert found.verdict is (Verdict.BROKEN if has_failed or missing is not None else Verdict.WARNING)
     assert "`systemctl start mariadb.service`" in found.hint
-    assert "`zsnapdb rewind main --to latest --plan`" in found.hint
-    exchange = ExchangeFact(ago(minutes=9), ago(minutes=9), ("on", "back"), ExchangedServer.AWAY)
+    assert found.hint.startswith(first if has_failed or is_known else "`systemctl start mariadb.service`")
+    assert ("rewind" in found.hint) == (has_failed and not is_known)
+    if missing is not None:
+        assert f"tank/mysql, but {missing.reason.value}" in found.reason
+    assert all(text in found.reason for text in refused)
+
+
+def test_stopped_server_is_not_reported_beside_an_exchange() -> None:
+    down = replace(GOOD, stopped=StoppedServer("mariadb.service", has_failed=True))
+    exchange = ExchangeFact(ago(minutes=9), ago(minutes=9), "on", "back", ExchangedServer.AWAY)
     replaced = [one.reason for one in judge(replace(down, exchanges=(exchange,)), ALL).judgements]
     assert not any("mariadb.service" in reason for reason in replaced)
 
@@ -179,7 +203,7 @@ WAYS = ("zsnapdb rewind main --resume", "zsnapdb restore main --abandon --target
 
 
 def test_a_server_that_a_rewind_stopped_breaks_an_objective_which_names_both_ways_out() -> None:
-    stopped = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), ago(seconds=20), WAYS, ExchangedServer.LEFT),))
+    stopped = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), ago(seconds=20), *WAYS, ExchangedServer.LEFT),))
     judgement = judged(Objective.SERVER, stopped)
     assert (judgement.verdict, judge(stopped, ALL).verdict) == (Verdict.BROKEN, Verdict.BROKEN)
     assert "stopped the server of main 20 s ago" in judgement.reason
@@ -188,14 +212,14 @@ def test_a_server_that_a_rewind_stopped_breaks_an_objective_which_names_both_way
 
 def test_a_rewind_under_way_whose_server_runs_is_a_warning() -> None:
     judgement = judged(
-        Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, WAYS, ExchangedServer.RUNS),))
+        Objective.SERVER, replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), None, *WAYS, ExchangedServer.RUNS),))
     )
     assert (judgement.verdict, "was started 1 h ago" in judgement.reason) == (Verdict.WARNING, True)
 
 
 @pytest.mark.parametrize("stopped", [ago(seconds=20), None])
 def test_a_server_that_is_down_while_a_command_replaces_it_is_no_alarm(stopped: datetime | None) -> None:
-    away = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), stopped, WAYS, ExchangedServer.AWAY),))
+    away = replace(GOOD, exchanges=(ExchangeFact(ago(hours=1), stopped, *WAYS, ExchangedServer.AWAY),))
     judgement = judged(Objective.SERVER, away)
     assert (judgement.verdict, judgement.hint) == (Verdict.WARNING, "wait until it ends")
     assert "is running" in judgement.reason
@@ -203,7 +227,7 @@ def test_a_server_that_is_down_while_a_command_replaces_it_is_no_alarm(stopped: 
 
 @pytest.mark.parametrize("server", [ExchangedServer.AWAY, ExchangedServer.LEFT])
 def test_what_grows_old_while_the_server_is_being_replaced_is_no_second_alarm(server: ExchangedServer) -> None:
-    exchange = ExchangeFact(ago(hours=9), ago(hours=8), WAYS, server)
+    exchange = ExchangeFact(ago(hours=9), ago(hours=8), *WAYS, server)
     old = replace(
         GOOD, newest_point=ago(hours=9), newest_backup=ago(hours=9), archived_until=ago(hours=9), exchanges=(exchange,)
     )
