@@ -252,6 +252,8 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         stored = read(instance, repository)
         locks = [*_object_locks(instance, repository), *judge_archive_rules(repository)]
     except NotFound as error:
+        if instance.expected_backups():
+            return [unfit("repository", error.message, error.hint)], None
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:
