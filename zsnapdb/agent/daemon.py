@@ -16,13 +16,14 @@ from zsnapdb.agent.children import Starter
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import Supervisor
-from zsnapdb.agent.web import LOCK, Listener, Pages
+from zsnapdb.agent.web import Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.program_start import Stop
 from zsnapdb.base.service_manager import notify
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.host.agent_presence import LOCK
 from zsnapdb.planning.agent_jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.health.objectives import ShortLimit, archive_short_limits, schedule_short_limits
 

@@ -23,13 +23,13 @@ from zsnapdb.agent.records import Records, difference, last_configuration
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import suspended_instances
 from zsnapdb.base import safe_open
-from zsnapdb.base.errors import BusyError, ConfigError
+from zsnapdb.base.errors import ConfigError
 from zsnapdb.base.files import password_in
 from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.services import HttpSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.host.agent_presence import has_other_scheduler, runs_agent
 from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
@@ -367,10 +367,6 @@ class Pages:
         return Answers(self.metrics, self.alive, self.ready)
 
 
-LOCK = "agent"
-"""Name of the host lock that the agent holds."""
-
-
 @dataclass(frozen=True)
 class JobOverview:
     """A job, its last run (None if unknown), and its next scheduled time (None if it runs continuously)."""
@@ -394,6 +390,8 @@ class AgentOverview:
     pauses: tuple[tuple[str | None, PauseRecord], ...]
     held: Mapping[str, str]
     difference: str
+    is_lacking: bool = False
+    """Whether the configuration has jobs, but neither an agent nor another scheduler runs them."""
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
@@ -406,14 +404,7 @@ def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
     known = ((name, records.pause(name or HOST)) for name in (*sorted(settings.instance), None))
     begun = ((name, pause.before_clock(now)) for name, pause in known if pause is not None)
     pauses = tuple((name, pause) for name, pause in begun if pause.until > now)
-    is_running, told = _is_running(host), last_configuration(host)
+    is_running, told = runs_agent(host), last_configuration(host)
     differ = difference(told, settings, file) if is_running and told is not None else ""
-    return AgentOverview(is_running, tuple(jobs), pauses, suspended_instances(settings), differ)
-
-
-def _is_running(host: Host) -> bool:
-    try:
-        with exclusive(LOCK, doing="looking for the agent", folder=host.run):
-            return False
-    except BusyError:
-        return True
+    lacking = bool(jobs) and not is_running and not has_other_scheduler()
+    return AgentOverview(is_running, tuple(jobs), pauses, suspended_instances(settings), differ, lacking)

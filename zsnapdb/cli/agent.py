@@ -72,7 +72,8 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show the last result and the next run of each job, and the pauses. Works without a running agent.
 
-    It also reports whether a running agent still uses an older configuration.
+    It also reports whether a running agent still uses an older configuration. Exit code 1: neither an agent nor another
+    scheduler runs the jobs.
     """
     from zsnapdb.agent.web import overview
     from zsnapdb.config.settings import DEFAULT_PATH
@@ -80,7 +81,10 @@ def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson
     from zsnapdb.report.agent import AgentView
 
     file = config or context.obj
-    show(AgentView(overview(configuration(file), file or DEFAULT_PATH, THIS_HOST)), json)
+    seen = overview(configuration(file), file or DEFAULT_PATH, THIS_HOST)
+    show(AgentView(seen), json)
+    if seen.is_lacking:
+        raise typer.Exit(1)
 
 
 def agent_run(

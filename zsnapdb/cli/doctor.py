@@ -25,7 +25,10 @@ SizingChange = Annotated[
 SizingBinlog = Annotated[
     str | None, option("--binlog", "RATE", "Bytes of binlog, 0B/day if none is archived.", show_default="as --change")
 ]
-SizingKeep = Annotated[str | None, option("--keep", "RULES", "The retention policy.", show_default="daily=14,weekly=8")]
+SizingKeep = Annotated[
+    str | None,
+    option("--keep", "RULES", "The retention policy.", show_default="as setup: last=7,daily=14,weekly=8,monthly=12"),
+]
 SizingEvery = Annotated[str, option("--every", "DURATION", "Time between two backups.")]
 SizingFull = Annotated[str, option("--full-every", "DURATION", "Time between two full backups.")]
 SizingLine = Annotated[str, option("--line", "BANDWIDTH", "Bandwidth to the store; 119MiB/s is 1 Gbit/s.")]

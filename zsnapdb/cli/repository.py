@@ -31,23 +31,25 @@ def init(
             autocompletion=completion.repositories,
         ),
     ] = None,
+    new: Annotated[bool, flag("--new", "Create an empty repository even if this host stored backups before.")] = False,
     config: options.ConfigFile = None,
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
     """Create a repository: write its marker object.
 
-    In an existing repository, `init` replaces a lost marker and updates the list of recipients.
+    In an existing repository, `init` replaces a lost marker and updates the list of recipients. If no repository is
+    found, but this host stored backups of its instances, `init` refuses: a missing mount looks like an empty folder.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report
 
     settings = configuration(config)
     if plan:
-        show(report.InitPlanView(job.plan(settings, repository)), json)
+        show(report.InitPlanView(job.plan(settings, repository, is_new=new)), json)
         return
     with evidencing_keys("init", settings, job.choose_repository(settings, repository)) as changes:
-        done = job.init(settings, repository)
+        done = job.init(settings, repository, is_new=new)
         changes += done.changes
     show(report.InitView(done), json)
 

@@ -11,6 +11,7 @@ from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.host import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
 from zsnapdb.planning.agent_jobs import RunRecord
+from zsnapdb.planning.health.objectives import LACKING_AGENT_HINT
 from zsnapdb.report.view import Part, Table, TabularView, View
 
 
@@ -41,9 +42,9 @@ class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="ov
     overview: AgentOverview
 
     def parts(self) -> Sequence[Part]:
-        state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
+        state = "the agent runs" if self.overview.is_running else "no agent runs on this host"
         rows = [
-            (str(job.job.name), _time(job.last.started if job.last else None), _run_result(job.last), _next(job))
+            (str(job.job.name), _time(job.last.started if job.last else None), _run_result(job.last), self._next(job))
             for job in self.overview.jobs
         ]
         pauses = [
@@ -52,21 +53,24 @@ class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="ov
         ]
         held = [f"held back     {name}: {reason}" for name, reason in sorted(self.overview.held.items())]
         noted = [f"NOTE          {self.overview.difference}"] if self.overview.difference else []
+        hint = [f"hint: {LACKING_AGENT_HINT}"] if self.overview.is_lacking else []
         return [
             state,
+            *hint,
             *noted,
             Table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows, "no job is configured"),
             *pauses,
             *held,
         ]
 
+    def _next(self, job: JobOverview) -> str:
+        if not self.overview.is_running:
+            return "no agent"
+        return _time(job.next) if job.next is not None else "continuous"
+
 
 def _time(time: datetime | None) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S} UTC" if time is not None else "never"
-
-
-def _next(job: JobOverview) -> str:
-    return _time(job.next) if job.next is not None else "continuous"
 
 
 def _run_result(last: RunRecord | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -188,11 +188,19 @@ class Repository(RepositoryObjects):
 
     @classmethod
     def open_or_create(
-        cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
+        cls,
+        store: Store,
+        prefix: str,
+        new_id: str,
+        keyring: Keyring | None = None,
+        *,
+        instances: tuple[str, ...] = (),
+        check_new: Callable[[NotFound], None] = lambda _: None,
     ) -> Repository:
         """Return the repository for writing.
 
         If the marker is missing, write it with the id in the manifests, or with `new_id` if there are no manifests.
+        In the latter case `check_new` is called first, and may raise an error.
 
         Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
         configured.
@@ -200,7 +208,8 @@ class Repository(RepositoryObjects):
         used_keyring = keyring or Keyring()
         try:
             repository = cls.open(store, prefix, used_keyring, instances=instances)
-        except NotFound:
+        except NotFound as error:
+            check_new(error)
             store.check()
             repository = cls(store, prefix, new_id, used_keyring, "new")
         repository.check_writable()

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.agent import records
-from zsnapdb.agent.web import LOCK, overview
+from zsnapdb.agent.web import overview
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
+from zsnapdb.jobs.host.agent_presence import LOCK
 
 NOW = datetime(2026, 11, 25, 7, tzinfo=UTC)
 FIRST = """

@@ -13,6 +13,7 @@ from tests.unit.support import world as worlds
 from tests.unit.support.archived_server import Server
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World
+from zsnapdb.base.errors import NotFound
 from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
@@ -26,6 +27,7 @@ from zsnapdb.planning.repository.host_backup_record import (
     judge_archive,
 )
 from zsnapdb.repository import layout
+from zsnapdb.repository.repository import Repository
 
 
 @pytest.fixture
@@ -121,6 +123,10 @@ def test_another_repository_at_the_same_address_is_named(world: World) -> None:
     for item in list(world.local.list("")):
         world.local.delete(item.key)
     (world.folder / "journal").mkdir(exist_ok=True)
+    with pytest.raises(NotFound, match="this host stored 2 backups of main there"):
+        world.backup()
+    assert list(world.local.list("")) == []
+    Repository.open_or_create(world.local, "", "0123456789abcdef", world.instance.keyring())
     world.backup()
     assert world.repository.id != before
     (finding,) = [f for f in found(world) if f.kind is StoredKind.OTHER_REPOSITORY]

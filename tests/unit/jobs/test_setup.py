@@ -39,6 +39,7 @@ from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
 from zsnapdb.notify.occasions import send_test
 from zsnapdb.planning.backup.dataset_encryption import CLEAR
 from zsnapdb.planning.backup.fitness import unfit, warning
+from zsnapdb.planning.repository.sizing import DEFAULT_KEEP
 from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import (
     FoundFiles,
@@ -743,3 +744,10 @@ def test_a_unit_that_does_not_start_is_told_with_the_place_of_its_reason(
     with pytest.raises(CommandError, match="systemctl ended with 1") as caught:
         setup_steps.execute(plan)
     assert "journalctl -u zsnapdb-agent.service" in str(caught.value.hint)
+
+
+def test_sizing_assumes_the_retention_that_setup_writes(host: FakeHost) -> None:
+    host.setup()
+    keep = load(host.configuration).instance["main"].keep
+    assert keep is not None
+    assert keep.model_dump(exclude_unset=True) == DEFAULT_KEEP.model_dump(exclude_unset=True)

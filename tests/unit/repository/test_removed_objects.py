@@ -65,7 +65,7 @@ def test_removed_objects_can_be_stored_again(site: Site) -> None:
     segment = add(archive, 0, b"x" * 100, number=1)
     bodies = {item.key: repository._store.get(item.key) for item in repository._store.list("")}
     repository._store.delete_many(list(bodies))
-    repository = site.instance().open_or_create_repository()
+    repository = Repository.open_or_create(*site.instance().open_store(), "fedcba9876543210", site.instance().keyring())
     assert repository.id != manifest.repository_id
     store_backup(repository, names[0], 0, None)
     archive = BinlogArchive(repository, "main")

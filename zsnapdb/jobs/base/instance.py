@@ -21,6 +21,7 @@ from zsnapdb.planning.backup_chain import ChainPolicy
 if TYPE_CHECKING:
     from zsnapdb.mysql.session import Address, Session
     from zsnapdb.mysql.tls import Tls
+    from zsnapdb.planning.repository.host_backup_record import BackupRecord
     from zsnapdb.repository.binlog_archive import BinlogArchive
     from zsnapdb.repository.catalogue import Summaries
     from zsnapdb.repository.keyring import Keyring
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
 
 FIRST_LEVEL = 3
 """The zstd level with which `level = "auto"` begins."""
-
-
-def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error for an address at which no repository was found. The error contains the address."""
-    return NotFound(
-        f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
-        hint=error.hint,
-    )
 
 
 @dataclass(frozen=True)
@@ -296,17 +289,39 @@ class Instance:
         try:
             repository = Repository.open(*self.open_store(), self.keyring(), instances=(self.name,))
         except NotFound as error:
-            raise nothing_there(self.settings.repository, self.repository.url, error) from error
+            raise self._nothing_there(error) from error
         if repository.note:
             self.events.tell(repository.note)
         return repository
 
     def open_or_create_repository(self) -> Repository:
-        """Open the instance's repository. If it has no marker yet, create the marker."""
+        """Open the instance's repository. If it has no marker yet, create the marker.
+
+        Raises the errors of `check_new`.
+        """
         from zsnapdb.repository.repository import Repository
 
-        store, prefix = self.open_store()
-        return Repository.open_or_create(store, prefix, secrets.token_hex(8), self.keyring(), instances=(self.name,))
+        return Repository.open_or_create(
+            *self.open_store(), secrets.token_hex(8), self.keyring(), instances=(self.name,), check_new=self.check_new
+        )
+
+    def expected_backups(self) -> tuple[BackupRecord, ...]:
+        """Return the records of the backups that a new repository at the address of the instance's one would lack."""
+        from zsnapdb.jobs.base.own_document_digests import expected_in
+
+        instances = (self.name,) if self.is_own_repository else ()
+        return expected_in(self.host.records, self.repository.url, instances)
+
+    def check_new(self, error: NotFound) -> None:
+        """Raise NotFound if a new repository, where none was found, would lack backups that this host stored."""
+        if self.expected_backups():
+            raise self._nothing_there(error, is_writing=True) from error
+
+    def _nothing_there(self, error: NotFound, *, is_writing: bool = False) -> NotFound:
+        from zsnapdb.planning.repository.absent_repository import nothing_there
+
+        url, expected = self.repository.url, self.expected_backups()
+        return nothing_there(self.settings.repository, url, error, expected, is_writing=is_writing)
 
     def keyring(self) -> Keyring:
         """Return the keys of the instance's repository, and the digests of the documents that this host stored."""

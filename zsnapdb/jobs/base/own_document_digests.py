@@ -24,6 +24,7 @@ from zsnapdb.base.patterns import first_problem
 from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository import document_digests
+from zsnapdb.planning.repository.absent_repository import expected_backups
 from zsnapdb.planning.repository.document_digests import OwnDocuments, RecordedDigests
 from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, BackupRecord, RecordPart
 from zsnapdb.repository import layout
@@ -242,6 +243,18 @@ def _parsed(file: Path, kind: type[P]) -> P | None:
         return kind.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def expected_in(records: Path, url: str, instances: Sequence[str]) -> tuple[BackupRecord, ...]:
+    """Return the records of backups that a new repository of these instances at the address would lack.
+
+    `records` is the folder with the records of all instances.
+    """
+    own, copies = (
+        [record for file in sorted(records.glob(places)) if (record := _parsed(file, BackupRecord)) is not None]
+        for places in (f"*/*/{_BACKUPS}", f"*/*/*/{_BACKUPS}")
+    )
+    return expected_backups(own, url, instances, copies)
 
 
 DocumentPlaces = dict[str, list[str]]

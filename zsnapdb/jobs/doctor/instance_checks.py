@@ -24,6 +24,7 @@ from zsnapdb.jobs.doctor import orphan_servers, rule_facts
 from zsnapdb.jobs.doctor.rule_facts import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recovery_coverage import Stored, read, repeated
 from zsnapdb.jobs.host import affected_replicas, dataset_use_checks, object_locks, startup_requirements
+from zsnapdb.jobs.host.agent_presence import lacks_agent
 from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
 from zsnapdb.jobs.host.volume_space import find_full_volume, open_session
 from zsnapdb.jobs.record.server_unit_record import stopped_server
@@ -42,7 +43,7 @@ from zsnapdb.planning.clock_guard import CONFIRM
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.damage_register import sentences
 from zsnapdb.planning.health.facts import ExchangedServer
-from zsnapdb.planning.health.objectives import Objective, Verdict
+from zsnapdb.planning.health.objectives import LACKING_AGENT, LACKING_AGENT_HINT, Objective, Verdict
 from zsnapdb.planning.repository.known_backups import signing_note, trust_hint
 from zsnapdb.planning.server_copy.version_compatibility import BackupVersion, SeriesNeed, needs
 from zsnapdb.planning.server_facts import ServerFacts
@@ -116,6 +117,8 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
     findings[:0] = _full_volume(instance)
     findings += _at_rest(instance, volumes, ciphers, observed)
     findings += _exchanges(instance)
+    if lacks_agent(instance.settings.agent, instance.host):
+        findings.append(warning("agent", LACKING_AGENT.format(instance.name), LACKING_AGENT_HINT))
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
         placed = instance.with_volumes(observed.volumes)
@@ -255,6 +258,8 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         rules = judge_lifecycle(policy.archive_rules, policy.removal_rules)
         locks = [*_object_locks(instance, repository), *rules]
     except NotFound as error:
+        if instance.expected_backups():
+            return [unfit("repository", error.message, error.hint)], None
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:
@@ -317,7 +322,7 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 _LONG_KEPT = timedelta(days=14)
 """The age at which an administrator should decide about the datasets of a replaced server."""
-_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
+_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER, Objective.AGENT)
 """Objectives for which no finding is added here, because other findings already report them in detail."""
 
 

@@ -15,6 +15,7 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
+from zsnapdb.jobs.host.agent_presence import lacks_agent
 from zsnapdb.jobs.host.volume_space import find_full_volume
 from zsnapdb.jobs.record import host_backup_record, record_file
 from zsnapdb.jobs.steps import journal
@@ -96,6 +97,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
         stopped=_stopped_server(instance) if instance.is_own_repository else None,
         full=find_full_volume(instance) if instance.is_own_repository else None,
+        lacks_agent=instance.is_own_repository and lacks_agent(instance.settings.agent, instance.host),
         is_machine=instance.settings.vm is not None,
     )
 

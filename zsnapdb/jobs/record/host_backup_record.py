@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.own_document_digests import files_of
 from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.jobs.record import production_restores
-from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, folder_name, read
+from zsnapdb.jobs.record.record_file import BACKUPS, HostRecord, read
 from zsnapdb.jobs.record.record_file import StoredCheck as StoredCheck
 from zsnapdb.planning import creation_order
 from zsnapdb.planning.repository import host_backup_record
@@ -505,30 +506,37 @@ def positions(archive: Archive) -> Iterator[ArchivedPosition]:
         yield ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
 
 
+def records_of_others(instance: Instance, repository: Repository) -> Iterator[BackupRecord]:
+    """Yield the record of each other repository that was at the same address when this host stored backups there."""
+    for other in _records(instance):
+        if other.stored and other.instance == instance.name and other.repository_id != repository.id:
+            yield other
+
+
+def note_others_removed(instance: Instance, repository: Repository) -> None:
+    """Record that this host no longer expects the backups of other repositories at the same address."""
+    for other in [*records_of_others(instance, repository)]:
+        removed = [
+            RemovedBackup(backup_id=one.backup_id, guids=tuple(v.guid for v in one.volumes), acknowledged=True)
+            for one in other.stored
+        ]
+        record = HostRecord.of(instance, replace(repository, id=other.repository_id))
+        if record is not None:
+            record.change_backups(partial(BackupRecord.with_removed, removed=removed))
+
+
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
-    """Yield a finding for each former repository at the same address that received backups from this host."""
-    folder = instance.host.records / instance.name
-    own = folder / folder_name(repository.id)
-    for file in sorted(folder.glob(f"*/{BACKUPS}")):
-        if file.parent == own:
-            continue
-        with contextlib.suppress(DamagedError):
-            other = read(file, BackupRecord)
-            if (
-                other is not None
-                and other.stored
-                and (other.url, other.instance) == (instance.repository.url, instance.name)
-                and other.repository_id != repository.id
-            ):
-                yield StoredFinding(
-                    StoredKind.OTHER_REPOSITORY,
-                    f"{other.url} was another repository (id {other.repository_id}) when this host stored"
-                    f" {len(other.stored)} backups there, the newest {other.stored[-1].backup_id}; now it is"
-                    f" {repository.id}",
-                    "look for the objects in older versions or in a copy of the bucket. If the repository was replaced"
-                    f" on purpose, remove {file}",
-                    tuple(backup.backup_id for backup in other.stored),
-                )
+    for other in records_of_others(instance, repository):
+        yield StoredFinding(
+            StoredKind.OTHER_REPOSITORY,
+            f"{other.url} was another repository (id {other.repository_id}) when this host stored"
+            f" {host_backup_record.backups_in(other.stored)} there, the newest {other.stored[-1].backup_id}; now it is"
+            f" {repository.id}",
+            "check what is mounted at this address, or look for the objects in older versions or in a copy of the"
+            f" bucket. If the repository with id {other.repository_id} is not needed, run `zsnapdb acknowledge-removed"
+            f" {instance.name}`",
+            tuple(backup.backup_id for backup in other.stored),
+        )
 
 
 def _local_backups(

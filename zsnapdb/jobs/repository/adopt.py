@@ -270,25 +270,38 @@ class ForgetResult:
 
 def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
     """Return the backups that `forget` would forget now; change nothing."""
-    return ForgetResult(instance.name, tuple(backup.backup_id for backup in _removed(instance, names)))
+    return _forgotten(instance, instance.open_repository(), names)[0]
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
     """Record that this host no longer expects the given backups in the repository.
 
-    If no backups are named, this applies to all missing backups. Afterwards no command reports them as missing, and a
+    If no backups are named, this applies to all missing backups, and to the backups of other repositories that were at
+    the same address. Afterwards no command reports them as missing, and a
     prune of this host may destroy their local snapshots.
 
     Raises:
         NotFound: this host never stored a backup with the given id, or the backup is still in the repository.
     """
-    removed = _removed(instance, names)
-    host_backup_record.note_removed(instance, instance.open_repository(), removed)
-    return ForgetResult(instance.name, tuple(backup.backup_id for backup in removed))
-
-
-def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
     repository = instance.open_repository()
+    result, removed = _forgotten(instance, repository, names)
+    host_backup_record.note_removed(instance, repository, removed)
+    if not names:
+        host_backup_record.note_others_removed(instance, repository)
+    return result
+
+
+def _forgotten(
+    instance: Instance, repository: Repository, names: Sequence[str]
+) -> tuple[ForgetResult, list[RemovedBackup]]:
+    """Return the result of `forget`, and the missing backups of this repository."""
+    removed = _removed(instance, repository, names)
+    others = () if names else host_backup_record.records_of_others(instance, repository)
+    elsewhere = (backup.backup_id for record in others for backup in record.stored)
+    return ForgetResult(instance.name, (*elsewhere, *(backup.backup_id for backup in removed))), removed
+
+
+def _removed(instance: Instance, repository: Repository, names: Sequence[str]) -> list[RemovedBackup]:
     _, checked = host_backup_record.checked_backups(instance, repository)
     missing = {backup.backup_id: backup for backup in checked.missing}
     for name in names:

@@ -18,6 +18,8 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.backup.lifecycle_rules import judge_lifecycle
 from zsnapdb.planning.evidence import PolicyChange, policy_changes
+from zsnapdb.planning.repository.absent_repository import nothing_there
+from zsnapdb.planning.repository.host_backup_record import BackupRecord
 from zsnapdb.planning.repository.known_backups import SigningState
 from zsnapdb.repository import crypto_keys, layout, marker
 from zsnapdb.repository.keyring import Keyring
@@ -157,6 +159,8 @@ class _Place:
     instances: tuple[str, ...]
     signing: SigningState
     missing_key: Path | None
+    expected: tuple[BackupRecord, ...]
+    """The records of the backups that a new repository at this address would lack."""
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
@@ -182,22 +186,29 @@ def _place(settings: Settings, name: str | None) -> _Place:
     configured = settings.repository[name]
     key = configured.encryption.signing_key_file
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
+    users = [Instance.at(settings, one, name) for one in (instances or settings.instance)]
     return _Place(
         name,
         configured.url,
         RepositoryObjects(*open_store(configured)),
-        Instance.at(settings, instances[0], name).keyring() if instances else Keyring.of(configured.encryption),
+        users[0].keyring() if instances else Keyring.of(configured.encryption),
         instances,
         SigningState.of(configured.encryption),
         key if key is not None and not configured.encryption.signers and not os.path.lexists(key) else None,
+        tuple(
+            {
+                (one.instance, one.repository_id, one.url): one for user in users for one in user.expected_backups()
+            }.values()
+        ),
     )
 
 
-def plan(settings: Settings, name: str | None) -> InitPlan:
+def plan(settings: Settings, name: str | None, *, is_new: bool = False) -> InitPlan:
     """Return the plan of `init` for the given repository, or for the only configured one; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
+        NotFound: there is no repository, although this host stored backups, and `is_new` is not set.
     """
     place = _place(settings, name)
     if place.missing_key is None:
@@ -207,7 +218,7 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
     try:
         marker = Marker.read(place.objects)
     except NotFound:
-        return _completed(_without_marker(place), place)
+        return _completed(_without_marker(place, is_new=is_new), place)
     # If this host has signed documents in the repository, its signing key was lost. Hosts that trust only a new key
     # would not trust these documents.
     place.keyring.check_signing()
@@ -245,10 +256,12 @@ def prove(settings: Settings, name: str | None) -> None:
     marker.prove_replacements(_place(settings, name).objects)
 
 
-def _without_marker(place: _Place) -> InitPlan:
+def _without_marker(place: _Place, *, is_new: bool) -> InitPlan:
     try:
         repository = Repository.among(place.objects, place.keyring, instances=place.instances)
-    except NotFound:
+    except NotFound as error:
+        if place.expected and not is_new:
+            raise nothing_there(place.name, place.url, error, place.expected, is_writing=True) from error
         return InitPlan(
             place.name, place.url, InitStep.CREATE, Marker(id=secrets.token_hex(8), recipients=place.keyring.recipients)
         )
@@ -258,14 +271,14 @@ def _without_marker(place: _Place) -> InitPlan:
     )
 
 
-def init(settings: Settings, name: str | None) -> InitPlan:
+def init(settings: Settings, name: str | None, *, is_new: bool = False) -> InitPlan:
     """Execute the plan and return it.
 
     Raises:
         PreflightError: the file system is not suitable for a new repository.
         ExistsError, ChangedError: another process wrote the marker in the meantime. That marker stays.
     """
-    planned = plan(settings, name)
+    planned = plan(settings, name, is_new=is_new)
     place = _place(settings, planned.name)
     if planned.new_key is not None:
         planned = replace(planned, signer=generate_keys(None, planned.new_key).signer)

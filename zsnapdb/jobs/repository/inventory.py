@@ -12,7 +12,7 @@ from zsnapdb.base.errors import DamagedError, NotFound, PreflightError, UsageErr
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.jobs.base.instance import Instance, nothing_there
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.instance_snapshots import own_snapshots
 from zsnapdb.jobs.base.snapshot_set_properties import REPOSITORY_PROPERTY, STORED
 from zsnapdb.jobs.host.local_snapshot_sets import sets_among
@@ -21,6 +21,7 @@ from zsnapdb.jobs.record.host_backup_record import StoredCheck
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT, restore_chain
 from zsnapdb.planning.creation_order import is_after
 from zsnapdb.planning.damage_register import KnownDamage
+from zsnapdb.planning.repository.absent_repository import nothing_there
 from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.planning.server_copy.recorded_settings import RecordedSettings, recorded_settings
 from zsnapdb.repository import backup_marks, layout

@@ -222,5 +222,7 @@ class HealthFacts:
     exchanges: tuple[ExchangeFact, ...] = ()
     stopped: StoppedServer | None = None
     full: FullVolume | None = None
+    lacks_agent: bool = False
+    """Whether the instance's jobs are scheduled for the agent of this host, and no agent runs."""
     is_machine: bool = False
     """Whether the instance is a virtual machine. The binlogs of a server inside the machine are not archived."""

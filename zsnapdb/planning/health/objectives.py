@@ -29,13 +29,15 @@ class Objective(StrEnum):
     """The kind of an objective.
 
     RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down, its volumes are full,
-    or a zsnapdb command replaces it. All other objectives are judged if they are configured. If no limit is configured
-    for RPO, RPO causes a warning if no binlog is archived.
+    or a zsnapdb command replaces it. AGENT is judged while the agent that should run the jobs does not run. All other
+    objectives are judged if they are configured. If no limit is configured for RPO, RPO causes a warning if no binlog
+    is archived.
     """
 
     RESTORABLE = "restorable"
     INTACT = "intact"
     SERVER = "server"
+    AGENT = "agent"
     RPO = "rpo"
     BACKUP_AGE = "backup-age"
     ARCHIVE_LAG = "archive-lag"
@@ -117,7 +119,7 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
         configured = tuple(_without_alarm(judgement) for judgement in configured)
-    return Health(facts, (_restorable(facts), _intact(facts), *_server(facts), *configured))
+    return Health(facts, (_restorable(facts), _intact(facts), *_server(facts), *_agent(facts), *configured))
 
 
 def _without_alarm(judgement: Judgement) -> Judgement:
@@ -193,9 +195,24 @@ def _server(facts: HealthFacts) -> Iterator[Judgement]:
         yield Judgement(Objective.SERVER, Verdict.WARNING, reason, hint, exchange.started)
 
 
+LACKING_AGENT = "the jobs of {} are scheduled for the agent, and no agent runs on this host"
+LACKING_AGENT_HINT = (
+    "run `systemctl start zsnapdb-agent`, or `zsnapdb agent` on a host without systemd; if it ends again, see"
+    " `journalctl -u zsnapdb-agent`"
+)
+
+
+def _agent(facts: HealthFacts) -> Iterator[Judgement]:
+    if facts.lacks_agent:
+        reason = LACKING_AGENT.format(facts.instance)
+        yield Judgement(Objective.AGENT, Verdict.WARNING, reason, LACKING_AGENT_HINT)
+
+
 def _configured(facts: HealthFacts, objectives: ObjectiveSettings) -> Iterator[Judgement]:
     name = facts.instance
-    backup, archive = f"run `zsnapdb backup {name}`", f"see that `zsnapdb binlog archive {name}` runs"
+    backup, archive = f"run `zsnapdb backup {name}`", f"run `zsnapdb binlog archive {name} --once`"
+    if facts.lacks_agent:
+        archive = LACKING_AGENT_HINT
     age = _Ages(facts.at, objectives.warn_at).judge
     if objectives.rpo is not None:
         what = "the newest restorable point"

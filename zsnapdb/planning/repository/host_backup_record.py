@@ -518,7 +518,7 @@ def order_of(
     )
 
 
-_LOOK = "look for the objects in older versions or in a copy of the bucket"
+_LOOK = "check `url` and the mounts; look for the objects in older versions or in a copy of the bucket"
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
@@ -589,7 +589,7 @@ def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedP
     )
 
 
-def backups_in(names: Sequence[str]) -> str:
+def backups_in(names: Sequence[object]) -> str:
     """Return a text with the number of backups."""
     return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
 

@@ -138,7 +138,8 @@ _LATER_CHUNK = 1_000_000
 _PRUNES = 24
 """The approximate number of simulated prunes."""
 
-DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
+DEFAULT_KEEP = KeepRules.model_construct(last=7, daily=14, weekly=8, monthly=12)
+"""The retention policy that setup writes."""
 ChunkSize = Callable[[int], int]
 """A function that takes the number of a chunk (from 1) and returns the chunk's size in bytes."""
 ChunkSizes = Callable[[float], ChunkSize]

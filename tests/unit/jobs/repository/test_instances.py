@@ -57,7 +57,8 @@ def test_wrong_prefix_asks_for_the_address(site: Site, reader: Callable[[Instanc
     with pytest.raises(NotFound, match="no repository was found at the address") as caught:
         reader(lost)
     assert f"file://{other}" in caught.value.message
-    assert "init" not in f"{caught.value.message} {caught.value.hint}"
+    assert "zsnapdb init" not in f"{caught.value.message} {caught.value.hint}"
+    assert f"this host stored 1 backup of main at file://{site.folder}, the newest" in caught.value.message
 
 
 @pytest.mark.parametrize(

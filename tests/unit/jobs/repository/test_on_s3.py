@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site) -> None:
-    other = Site(site.folder, url="s3://backups/some/prefix-2")
+    other = Site(site.folder.parent / "beside" / "store", url="s3://backups/some/prefix-2")
     other.fill([None])
     before = other.objects()
     names = site.fill([None, 0, None, None])

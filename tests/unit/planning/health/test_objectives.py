@@ -71,6 +71,9 @@ ALL = ObjectiveSettings(
 )
 
 
+ONLY_IN_TROUBLE = (Objective.SERVER, Objective.AGENT)
+
+
 def judged(objective: Objective, facts: HealthFacts = GOOD, settings: ObjectiveSettings = ALL) -> Judgement:
     (judgement,) = [found for found in judge(facts, settings).judgements if found.objective is objective]
     return judgement
@@ -78,7 +81,7 @@ def judged(objective: Objective, facts: HealthFacts = GOOD, settings: ObjectiveS
 
 def test_every_objective_is_judged_and_met_by_good_facts() -> None:
     health = judge(GOOD, ALL)
-    assert [found.objective for found in health.judgements] == [o for o in Objective if o is not Objective.SERVER]
+    assert [found.objective for found in health.judgements] == [o for o in Objective if o not in ONLY_IN_TROUBLE]
     assert {found.verdict for found in health.judgements} == {Verdict.MET}
     assert not [found.hint for found in health.judgements if found.hint]
 
@@ -192,11 +195,20 @@ def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None
 NOTHING = HealthFacts("main", "here", NOW, None, None, None, None)
 
 
-@pytest.mark.parametrize("objective", [one for one in Objective if one not in (Objective.INTACT, Objective.SERVER)])
+@pytest.mark.parametrize("objective", [one for one in Objective if one not in (Objective.INTACT, *ONLY_IN_TROUBLE)])
 def test_an_objective_without_a_fact_is_broken(objective: Objective) -> None:
     judgement = judged(objective, NOTHING)
     assert judgement.verdict is Verdict.BROKEN
     assert judgement.reason
+
+
+def test_stopped_agent_is_a_warning_that_every_late_job_names() -> None:
+    judgement = judged(Objective.AGENT, replace(GOOD, lacks_agent=True))
+    assert judgement.verdict is Verdict.WARNING
+    assert "`systemctl start zsnapdb-agent`" in judgement.hint
+    late = replace(GOOD, archived_until=ago(hours=3))
+    assert "zsnapdb binlog archive main --once" in judged(Objective.ARCHIVE_LAG, late).hint
+    assert "systemctl start zsnapdb-agent" in judged(Objective.ARCHIVE_LAG, replace(late, lacks_agent=True)).hint
 
 
 WAYS = ("zsnapdb rewind main --resume", "zsnapdb restore main --abandon --target tank/z")
