@@ -47,6 +47,20 @@ def test_backups_under_load_restore_to_exactly_their_position(lab: Lab, load_run
     assert [check for check in checks if not check.ok] == []
 
 
+def test_the_recorded_settings_are_an_option_file_that_the_server_reads(lab: Lab, tmp_path: Path) -> None:
+    """For the server of a lost host. The program ends with an error if it does not know an option or a value."""
+    assert lab.zsnapdb("backup").code == 0
+    shown = lab.zsnapdb("show", "main", "latest", "--settings")
+    assert (shown.code, '\ndatadir="/var/lib/mysql/data/"\n' in shown.stdout) == (0, True), shown.stdout
+    file = tmp_path / "settings.cnf"
+    file.write_text(shown.stdout)
+    only = ["--validate-config"] if lab.flavour == "mysql" else ["--help", "--verbose"]
+    done = subprocess.run(
+        [lab.server, f"--defaults-file={file}", "--user=mysql", *only], capture_output=True, text=True
+    )
+    assert done.returncode == 0, (shown.stdout, done.stderr)
+
+
 def test_after_a_backup_no_hold_and_no_lock_is_left(lab: Lab) -> None:
     lab.zsnapdb("backup", "--json").json  # noqa: B018 - asserts success
     assert holds() == []

@@ -209,8 +209,10 @@ def _left_out_lines(left_out: LeftOut) -> list[str]:
     lines = []
     if left_out.transactions is not None:
         least = "at least " if left_out.is_least else ""
-        times = [f"{word} {moment(time)}" for word, time in (("from", left_out.first), ("to", left_out.last)) if time]
-        committed = f", committed {' '.join(times)}" if times else ""
+        ends = [f"{word} {moment(time)}" for word, time in (("from", left_out.first), ("to", left_out.last)) if time]
+        if left_out.first is not None and left_out.first == left_out.last:
+            ends = [f"at {moment(left_out.first)}"]
+        committed = f", committed {' '.join(ends)}" if ends else ""
         lines.append(f"  left out  {least}{quantity(left_out.transactions, 'transaction')}{committed}")
     tables = [f"{table.name} ({counts(table)})" for table in left_out.tables]
     if left_out.more_tables:
