@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.patterns import is_line
 from zsnapdb.planning.server_copy.source_facts import (
+    EMPTY_COUNTS,
     KEY_VARIABLES,
     LISTS,
     LONGEST_LINE,
@@ -92,10 +93,15 @@ def recorded_settings(variables: Mapping[str, str], server_id: int) -> RecordedS
 
 
 def _options(variables: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each setting, the option that sets it, and the value of the option."""
+    """Yield the name of each setting, the option that sets it, and the value of the option.
+
+    If two variables have the same option, only the variable with the name of the option is used.
+    """
     for name, value in sorted(variables.items()):
         kind = class_of(name)
         if not kind.is_setting or kind is VariableClass.STATEMENT or name in (*_DERIVED, "server_id"):
+            continue
+        if (not value and name not in EMPTY_COUNTS) or OPTIONS.get(name) in variables:
             continue
         if name in LISTS:
             yield from ((name, option, part) for part in value.split(",") if part for option in LISTS[name])

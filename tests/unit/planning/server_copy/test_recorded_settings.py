@@ -44,6 +44,11 @@ def test_the_binlog_is_named_by_its_base_name() -> None:
     assert recorded_settings(variables, 7).lines == ('log_bin="/srv/log/binlog"', 'relay_log="/srv/log/relay"')
 
 
+def test_no_option_is_set_twice_or_without_a_value() -> None:
+    variables = {"tx_isolation": "SERIALIZABLE", "transaction_isolation": "SERIALIZABLE", "tmpdir": "", "sql_mode": ""}
+    assert recorded_settings(variables, 7).lines == ("sql_mode=", "transaction_isolation=SERIALIZABLE")
+
+
 def test_every_active_line_is_an_option_of_the_server() -> None:
     """Else the server would not start with the file."""
     for release in releases():
