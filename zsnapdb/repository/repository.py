@@ -25,6 +25,18 @@ _NO_KEYS = Keyring()
 
 
 @dataclass(frozen=True)
+class ListedChunks:
+    """The listed chunks of a volume, compared with its manifest.
+
+    `unfit` maps the numbers (from 1) of missing chunks, and of chunks with a wrong size, to descriptions, in order.
+    `archived` contains the chunks in an archive class.
+    """
+
+    unfit: Mapping[int, str]
+    archived: tuple[ListedObject[ChunkKey], ...]
+
+
+@dataclass(frozen=True)
 class VolumeChunks:
     """The chunks of one volume of one backup, as `zsnapdb.stream` uses them.
 
@@ -41,13 +53,26 @@ class VolumeChunks:
         """Return the key of the chunk. `index` counts from 1."""
         return layout.chunk(self.instance, self.backup_id, self.role, index)
 
-    def listed(self) -> dict[ChunkKey, ListedObject[ChunkKey]]:
-        """Return the listed chunks, keyed by object key."""
-        return {one.key: one for one in self.objects.list(layout.chunks(self.instance, self.backup_id, self.role))}
+    def compare(self, chunks: Sequence[Chunk]) -> ListedChunks:
+        """List the stored chunks, and compare them with the chunks of the manifest.
 
-    def sizes(self) -> dict[ChunkKey, int]:
-        """Return the size in bytes of each listed chunk, keyed by object key."""
-        return {key: one.size for key, one in self.listed().items()}
+        The listing is not kept in memory, because a backup can have hundreds of thousands of chunks.
+        """
+        found, unfit, archived = bytearray(len(chunks)), dict[int, str](), []
+        for one in self.objects.list(layout.chunks(self.instance, self.backup_id, self.role)):
+            index = int(one.key.field("index"))
+            if not 1 <= index <= len(chunks):
+                continue
+            found[index - 1] = 1
+            wanted = chunks[index - 1].stored_size
+            if one.size != wanted:
+                unfit[index] = f"chunk {one.key} has {one.size} bytes, the manifest says {wanted}"
+            if one.archive_class:
+                archived.append(one)
+        unfit |= {
+            index: f"chunk {self.key(index)} is missing" for index, is_there in enumerate(found, 1) if not is_there
+        }
+        return ListedChunks(dict(sorted(unfit.items())), tuple(archived))
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return the associated data of an encrypted chunk. The data names the object that the chunk belongs to."""
@@ -341,11 +366,8 @@ def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
 
     Raises: ConsistencyError with the name of the first missing or incomplete chunk.
     """
-    listed_sizes = chunks.sizes()
-    for index, chunk in enumerate(stored, 1):
-        key = chunks.key(index)
-        if listed_sizes.get(key) == chunk.stored_size:
-            continue
+    for index in chunks.compare(stored).unfit:
+        key, chunk = chunks.key(index), stored[index - 1]
         try:
             body = chunks.get_chunk(index)
         except NotFound:

@@ -13,7 +13,9 @@ program uses the document.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,6 +52,10 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.send_stream_checks import Walker
 
 _READERS = 8
+_LARGE_DOCUMENT = 16 << 20
+"""Only one document of this size in bytes is in memory at a time."""
+_LARGE_BACKUP = 100_000
+"""Only one manifest with this number of chunks is in memory at a time."""
 _LEASES = ("writer", "consolidate")
 
 
@@ -81,10 +87,15 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
     """
     damage: dict[str, tuple[str, ...]] = {}
     without_digest = read = 0
+    alone = threading.Lock()
+
+    def look(document: tuple[Key, int]) -> tuple[Key, bool | DamagedError | None]:
+        key, size = document
+        with alone if size >= _LARGE_DOCUMENT else contextlib.nullcontext():
+            return key, _read_document(repository, key)
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="verify") as pool:
-        for key, found in pool.map(
-            lambda key: (key, _read_document(repository, key)), _document_keys(repository, instance)
-        ):
+        for key, found in pool.map(look, _documents(repository, instance)):
             if isinstance(found, DamagedError):
                 damage[key] = (found.message,)
             elif found is not None:
@@ -118,8 +129,9 @@ def _read_document(repository: Repository, key: Key) -> bool | DamagedError | No
     return document.has_digest
 
 
-def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
-    yield layout.MARKER
+def _documents(repository: Repository, instance: str) -> Iterator[tuple[Key, int]]:
+    """Yield the key of each document, and its size in bytes (0 for short documents that are not listed)."""
+    yield layout.MARKER, 0
     prefixes: tuple[Callable[[str], KeyPrefix[Any]], ...] = (
         layout.manifests,
         layout.pins,
@@ -129,14 +141,14 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
         layout.unfinished,
     )
     for prefix in prefixes:
-        yield from (listed.key for listed in repository.list(prefix(instance)))
-    yield from (layout.lease(f"{instance}/{name}") for name in _LEASES)
+        yield from ((one.key, one.size) for one in repository.list(prefix(instance)))
+    yield from ((layout.lease(f"{instance}/{name}"), 0) for name in _LEASES)
     for listed in repository.list(layout.incarnations(instance)):
-        yield listed.key
+        yield listed.key, listed.size
         place = (instance, listed.key.incarnation)
-        yield layout.complete(*place)
-        yield from (one.key for one in repository.list(layout.rotated_binlogs(*place)))
-        yield from (one.key for one in repository.list(layout.segments(*place)))
+        yield layout.complete(*place), 0
+        yield from ((one.key, one.size) for one in repository.list(layout.rotated_binlogs(*place)))
+        yield from ((one.key, one.size) for one in repository.list(layout.segments(*place)))
 
 
 def observe_binlogs(
@@ -423,8 +435,15 @@ def _look(
     an archive class, is left out, and its error is added to `archived`.
     """
     if planned.depth is Depth.LISTED:
+        alone = threading.Lock()
+        rows = {one.backup_id: sum(part.chunk_count for part in one.volumes) for one in planned.backups.backups}
+
+        def look(name: str) -> tuple[str, ...] | None:
+            with alone if rows[name] >= _LARGE_BACKUP else contextlib.nullcontext():
+                return damage_of(repository, instance.name, name)
+
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
-            damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
+            damages = pool.map(look, planned.chosen)
             for name, damage in zip(planned.chosen, damages, strict=True):
                 yield name, damage, 0
         return
@@ -460,24 +479,14 @@ def damage_of(
         return (error.message,)
     except NotFound:
         return None
-    listed = {one.key: one for one in repository.list(layout.chunks_of_backup(instance, backup_id))}
+    listed = [repository.chunks_of(manifest, one.role).compare(one.chunks) for one in manifest.volumes]
     if reader is not None:
-        require_readable(repository, listed.values(), f"backup {backup_id}")
+        require_readable(repository, [one for found in listed for one in found.archived], f"backup {backup_id}")
     damage: list[str] = []
-    for volume in manifest.volumes:
-        chunks = repository.chunks_of(manifest, volume.role)
-        unread = set()
-        for index, chunk in enumerate(volume.chunks, 1):
-            key = chunks.key(index)
-            if key not in listed:
-                damage.append(f"chunk {key} is missing")
-            elif listed[key].size != chunk.stored_size:
-                damage.append(f"chunk {key} has {listed[key].size} bytes, the manifest says {chunk.stored_size}")
-            else:
-                continue
-            unread.add(index)
+    for volume, found in zip(manifest.volumes, listed, strict=True):
+        damage += found.unfit.values()
         if reader is not None:
-            damage += reader.read(manifest, volume, unread)
+            damage += reader.read(manifest, volume, set(found.unfit))
     # The backup may have been removed during this check. In that case it has no manifest, because the manifest is
     # removed first.
     if damage and not repository.exists(layout.manifest(instance, backup_id)):

@@ -58,25 +58,10 @@ def archived_chunks(instance: Instance, repository: Repository, manifest: Manife
     cold: list[ListedObject[ChunkKey]] = []
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
-            stored = repository.chunks_of(manifest, volume.role)
-            listed = stored.listed()
-            cold += [one for one in listed.values() if one.archive_class]
-            for index, chunk in enumerate(volume.chunks, 1):
-                key = stored.key(index)
-                name = f"chunk {key}"
-                if key not in listed:
-                    raise DamagedError(
-                        f"{name} is missing",
-                        hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
-                    )
-                if listed[key].size != chunk.stored_size:
-                    raise DamagedError(
-                        f"{name}: {listed[key].size} bytes are stored, the manifest says {chunk.stored_size}",
-                        hint=(
-                            "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
-                            " list`"
-                        ),
-                    )
+            listed = repository.chunks_of(manifest, volume.role).compare(volume.chunks)
+            for text in listed.unfit.values():
+                raise DamagedError(text)
+            cold += listed.archived
     return cold
 
 
