@@ -49,6 +49,7 @@ NewConfigFile = Annotated[
 MovedFiles = Annotated[bool, flag("--move", "Stop the server and move its files to ZFS if necessary.")]
 BinlogsOn = Annotated[bool, flag("--binlogs", "Enable binlogs with one restart if the server writes none.")]
 Unproved = Annotated[bool, flag("--no-proof", "Skip doctor, the first backup and the first drill.")]
+TakenOver = Annotated[bool, flag("--take-over", "Continue the backups that another host made of the instance.")]
 Notified = Annotated[
     str | None, option("--notify", "WHERE", "Target of failure messages: an e-mail address, a URL or a program.")
 ]
@@ -75,6 +76,7 @@ def setup(
     move: MovedFiles = False,
     binlogs: BinlogsOn = False,
     no_proof: Unproved = False,
+    take_over: TakenOver = False,
     notify: Notified = None,
     remove: Removed = False,
     answers: AnswersFile = None,
@@ -96,8 +98,8 @@ def setup(
 
     In an existing configuration, every value stays, and setup adds only missing keys. Setup refuses to start if the
     configuration has another repository, socket or dataset for this instance. If the repository already has backups of
-    the instance, setup schedules no prune before the configuration has retention rules. With --plan: exit code 4 if the
-    setup would be refused.
+    the instance, setup schedules no prune before the configuration has retention rules. If another host made them,
+    setup needs --take-over. With --plan: exit code 4 if the setup would be refused.
     """
     from zsnapdb.jobs.setup import discovery as job
     from zsnapdb.jobs.setup import steps
@@ -110,8 +112,9 @@ def setup(
         raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
+        flags = (not no_signing, binlogs, take_over)
         chosen = job.SetupAnswers(
-            repository, instance, *options, not plain, program, move, not no_proof, notify, not no_signing, binlogs
+            repository, instance, *options, not plain, program, move, not no_proof, notify, *flags
         )
     else:
         assert answers is not None

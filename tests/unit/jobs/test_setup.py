@@ -7,10 +7,12 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -625,7 +627,7 @@ def test_folder_that_may_be_too_small_is_a_note(
 def test_credentials_of_the_shell_are_a_note(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.answers = replace(host.answers, repository="s3://b/p")
     monkeypatch.setattr(later_steps, "CONDITIONS", ())
-    monkeypatch.setattr(later_steps, "_stored", lambda ahead: (False, 0))
+    monkeypatch.setattr(later_steps, "_stored", lambda ahead: (False, 0, ""))
     for value in ("", "AKIA"):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", value) if value else monkeypatch.delenv("AWS_ACCESS_KEY_ID", False)
         assert any("of this shell" in note for note in host.plan().notes) == bool(value)
@@ -641,6 +643,22 @@ def test_backups_in_the_repository_open_the_retention(host: FakeHost, monkeypatc
     own = load(host.configuration).instance["main"]
     assert (own.keep, own.agent.prune, own.agent.backup is not None) == (None, None, True)
     assert " prune main " not in Path(layout.cron_file("main")).read_text()
+
+
+@pytest.mark.parametrize(("made_on", "is_other"), [("", False), (socket.gethostname(), False), ("db9", True)])
+def test_backups_of_another_host_need_a_decision(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, made_on: str, is_other: bool
+) -> None:
+    host.setup()
+    host.configuration.unlink()
+    monkeypatch.setattr(Repository, "backup_ids", lambda self, instance: ["a", "b"] if instance == "main" else [])
+    monkeypatch.setattr(later_steps.Summary, "read", lambda repository, instance, name: SimpleNamespace(host=made_on))
+    planned = host.plan()
+    assert bool(planned.refusals) == is_other
+    if is_other:
+        assert "host db9 made the newest" in planned.refusals[0]
+        host.answers = replace(host.answers, take_over=True)
+        assert host.plan().refusals == ()
 
 
 @pytest.mark.parametrize("wrong", ["no credentials", "ignored condition"])

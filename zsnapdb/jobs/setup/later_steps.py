@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from zsnapdb.planning.backup.lock_strategy import AUTO, choose
 from zsnapdb.planning.setup.facts import FoundServer, LaterFacts, SetupFacts, SetupRefusal
 from zsnapdb.planning.setup.layout import UNIT, AccountPlan
 from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupWay
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.store.layers import refuse_unfit
 
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system")
@@ -89,12 +91,13 @@ def look_ahead(facts: SetupFacts, planned: SetupPlan) -> LaterFacts:
         elif condition.step in PROOF and facts.passed_drill is None:
             notes += [f"later: {unmet.why}; {unmet.hint}" for unmet in _unmet(condition, ahead)]
     notes += (*_shell_keys(ahead), *_folder_room(ahead))
-    has_repository, backups = False, 0
+    has_repository, backups, maker = False, 0, ""
     try:
-        has_repository, backups = _stored(ahead)
+        has_repository, backups, maker = _stored(ahead)
     except ZsnapdbError as error:
         refusals.append(_unusable(ahead, error))
-    return LaterFacts(tuple(dict.fromkeys(refusals)), has_repository, backups, tuple(dict.fromkeys(notes)))
+    unmet, told = tuple(dict.fromkeys(refusals)), tuple(dict.fromkeys(notes))
+    return LaterFacts(unmet, has_repository, backups, maker, told)
 
 
 def _is_running(facts: SetupFacts, planned: SetupPlan) -> bool:
@@ -109,12 +112,17 @@ def _unmet(condition: Condition, ahead: Ahead) -> list[SetupRefusal]:
         return [SetupRefusal(error.message, error.hint)]
 
 
-def _stored(ahead: Ahead) -> tuple[bool, int]:
-    """Return whether the repository exists, and the number of the instance's backups in it."""
+def _stored(ahead: Ahead) -> tuple[bool, int, str]:
+    """Return whether the repository exists, the number of the instance's backups in it, and their `maker`."""
     try:
-        return True, len(ahead.instance.open_repository().backup_ids(ahead.instance.name))
+        repository, name = ahead.instance.open_repository(), ahead.instance.name
+        backups = repository.backup_ids(name)
     except NotFound:
-        return False, 0
+        return False, 0, ""
+    with suppress(ZsnapdbError):
+        made_on = Summary.read(repository, name, backups[-1]).host if backups else ""
+        return True, len(backups), made_on if made_on != socket.gethostname() else ""
+    return True, len(backups), ""
 
 
 def _repository(ahead: Ahead) -> Iterator[SetupRefusal]:

@@ -229,6 +229,7 @@ class AnswersDocument(BaseModel):
     move: bool = False
     proof: bool = True
     notify: str | None = None
+    take_over: bool = False
 
 
 def read(file: Path) -> SetupAnswers:

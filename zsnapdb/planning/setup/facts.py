@@ -118,11 +118,13 @@ class LaterFacts:
     - `refusals`: the conditions of later steps that are not met
     - `has_repository`: whether a repository already exists at the address
     - `backups`: the number of backups of the instance in this repository
+    - `maker`: the host that made the newest of them, if it is another host; "" if it is this host, or is unknown
     """
 
     refusals: tuple[SetupRefusal, ...] = ()
     has_repository: bool = False
     backups: int = 0
+    maker: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -194,6 +196,8 @@ class SetupAnswers:
     sign: bool = True
     binlogs: bool = False
     """Whether the server may be restarted once to turn its binlogs on."""
+    take_over: bool = False
+    """Whether this host continues the backups of another host, for example of a lost host."""
 
 
 _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")

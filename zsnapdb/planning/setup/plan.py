@@ -27,7 +27,14 @@ from zsnapdb.planning.setup.configuration import (
     surroundings,
 )
 from zsnapdb.planning.setup.contradictions import contradictions, is_same_path
-from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers, SetupFacts, WrittenTables
+from zsnapdb.planning.setup.facts import (
+    FoundServer,
+    LaterFacts,
+    SetupAnswers,
+    SetupFacts,
+    SetupRefusal,
+    WrittenTables,
+)
 from zsnapdb.planning.setup.layout import (
     BINLOG_FRAGMENT,
     UNIT,
@@ -274,13 +281,25 @@ def _adopted_notes(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> I
 def _refused_later(facts: SetupFacts, plan: SetupPlan) -> SetupPlan:
     """Return the plan, or the refusals for later steps whose conditions are not met."""
     plan = replace(plan, notes=(*plan.notes, *facts.later.notes))
-    if not facts.later.refusals:
+    refusals = (*facts.later.refusals, *_foreign_backups(facts.later, plan.answers))
+    if not refusals:
         return plan
-    hints = dict.fromkeys(refusal.hint for refusal in facts.later.refusals)
-    whys = tuple(refusal.why for refusal in facts.later.refusals)
+    hints = dict.fromkeys(refusal.hint for refusal in refusals)
+    whys = tuple(refusal.why for refusal in refusals)
     if plan.starts_server:
         plan = replace(plan, notes=(*plan.notes, _STARTED))
     return replace(plan, steps=(), refusals=whys, refusal_hint="; ".join(hint for hint in hints if hint))
+
+
+def _foreign_backups(later: LaterFacts, answers: SetupAnswers) -> Iterator[SetupRefusal]:
+    """Refuse an instance that another host backs up. Otherwise each host could restore the data of the other one."""
+    if later.maker and not answers.take_over:
+        yield SetupRefusal(
+            f"the repository already has {quantity(later.backups, 'backup')} of {answers.instance}, and host"
+            f" {later.maker} made the newest",
+            f"give each host an address of its own, such as {answers.repository.rstrip('/')}/HOST; if this host"
+            f" replaces {later.maker}, add --take-over",
+        )
 
 
 def _identity(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:

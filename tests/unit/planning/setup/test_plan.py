@@ -246,6 +246,19 @@ url = "s3://bucket/prefix"
 """
 
 
+def test_backups_of_another_host_need_a_decision() -> None:
+    """Two hosts with one instance in one repository would restore each other's data."""
+    later = replace(STORED, maker="db9")
+    plan = planned(later=later)
+    assert (plan.steps, plan.refusals) == (
+        (),
+        ("the repository already has 3 backups of main, and host db9 made the newest",),
+    )
+    assert "/HOST" in plan.refusal_hint
+    assert "--take-over" in plan.refusal_hint
+    assert planned(SERVER, replace(ANSWERS, take_over=True), later=later).refusals == ()
+
+
 @pytest.mark.parametrize("server", [SERVER, ELSEWHERE])
 @pytest.mark.parametrize("schedule", [{}, {"has_systemd": False, "cron": CRON}, {"has_systemd": False, "cron": None}])
 @pytest.mark.parametrize("rules", ["", RULES, f"{HAND}keep = {{ last = 1 }}\n", HAND])
