@@ -12,23 +12,11 @@ from typing import Any
 
 NEED_INSTANCE = frozenset(
     (
-        *("backup", "snapshot", "list", "show", "status", "restore", "rewind", "retrieve", "rescue", "undo"),
-        *(
-            "runbook",
-            "drill",
-            "drills",
-            "query",
-            "diff",
-            "migration-check",
-            "verify",
-            "copy",
-            "consolidate",
-            "prune",
-            "pin",
-            "adopt",
-        ),
-        *("acknowledge-removed", "binlog archive", "binlog status", "binlog purge", "binlog find", "clone create"),
-        *("clone prepare", "clone pool", "clone upgrade-test", "report show", "report records", "report verify"),
+        *("backup", "snapshot", "list", "show", "status", "restore", "retrieve", "rewind", "runbook", "rescue", "undo"),
+        *("drill", "drills", "query", "diff", "migration-check", "verify", "copy", "consolidate", "prune", "pin"),
+        *("adopt", "acknowledge-removed", "binlog archive", "binlog status", "binlog purge", "binlog find"),
+        *("clone create", "clone prepare", "clone pool", "clone upgrade-test"),
+        *("report show", "report records", "report verify"),
     )
 )
 """The commands that act on one instance."""
