@@ -242,8 +242,30 @@ def test_a_host_that_never_had_the_instance_restores_from_the_bucket_alone(lab: 
             host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger"
         ) as connection:
             assert sum(ledger.read_state(connection).accounts.values()) == ledger.ACCOUNTS * ledger.INITIAL
+        check_that_its_user_can_end_it(lab, config, restored)
     finally:
-        remove("tank/zsnapdb/restored/elsewhere")
+        if "tank/zsnapdb/restored/elsewhere" in zfs("list", "-H", "-o", "name"):
+            remove("tank/zsnapdb/restored/elsewhere")
+
+
+def check_that_its_user_can_end_it(lab: Lab, config: Path, restored: dict[str, Any]) -> None:
+    top, pid = restored["top"], restored["pid"]
+    words = ("restore", "main", "--abandon", "--target", top)
+    command = f"`zsnapdb {' '.join(words)}`"
+    login, stop, removal = restored["notes"][:3]
+    assert (f"kill {pid}" in stop, command in removal) == (True, True), restored["notes"]
+    client = login.partition("`")[2].strip("`").replace("--user=NAME --password", "--user=app --password=lab-app")
+    subprocess.run([*client.split(), "-e", "SELECT 1"], check=True)
+    listed = lab.zsnapdb("doctor", "main", config=config).stdout
+    shown = (f"{top}: restored at" in listed, f"process {pid} serves it; {command} removes it" in listed)
+    assert shown == (True, True), listed
+    refused = lab.zsnapdb(*words, config=config)
+    assert (refused.code, "hint: add --yes" in refused.stderr) == (2, True), refused.stderr
+    assert lab.zsnapdb(*words, "--yes", config=config).code == 0
+    assert top not in zfs("list", "-H", "-o", "name")
+    assert not Path(f"/proc/{pid}").exists()
+    assert f"{top}: restored at" not in lab.zsnapdb("doctor", "main", config=config).stdout
+    assert lab.zsnapdb(*words, "--yes", config=config).code == 2
 
 
 @pytest.mark.any_server

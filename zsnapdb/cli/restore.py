@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
+    from zsnapdb.jobs.restore.finished_restores import FinishedRestore
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.plan import RestoreRequest
     from zsnapdb.jobs.restore.rewind import Outage
@@ -42,7 +43,12 @@ ContinueTo = Annotated[
     ),
 ]
 Resume = Annotated[bool, flag("--resume", "Continue an interrupted restore (with --target if there are several).")]
-Abandon = Annotated[bool, flag("--abandon", "Cancel an interrupted restore or rewind, and remove its new datasets.")]
+Abandon = Annotated[
+    bool, flag("--abandon", "Cancel an interrupted restore or rewind, or remove a finished restore (--target).")
+]
+Unasked = Annotated[
+    bool, typer.Option("--yes", "-y", help="With --abandon: remove a finished restore without a confirmation.")
+]
 ConfirmSteps = Annotated[bool, flag("--step", "Ask for confirmation before each step.")]
 StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after this step; continue later with --resume.")]
 
@@ -68,6 +74,7 @@ def restore(
     abandon: Abandon = False,
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
+    yes: Unasked = False,
     with_foreign_snapshots: options.WithForeignSnapshots = False,
     replicas_will_be_rebuilt: options.ReplicasWillBeRebuilt = False,
     repository: options.RepositoryName = None,
@@ -85,6 +92,8 @@ def restore(
     --continue-to needs a restore with the handover `stopped` or `look`. If there are several such restores, --target
     selects one.
 
+    --abandon with the --target of a finished restore ends its server and destroys its datasets.
+
     With --once the command can be repeated. A finished restore of that run is shown, and an interrupted restore
     resumes. A restore that may have started to replace the server continues only with --resume.
     """
@@ -94,7 +103,7 @@ def restore(
     _refuse_contradictions(to, further, resume=resume, abandon=abandon, plan=plan, once=once)
     settings, chosen = instance_context(config, instance, repository, binary=binary)
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
-    way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
+    way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once, yes)
     if chosen.settings.vm is not None:
         _refuse_server_options(handover, history, port, server_id, source, origin, further)
         restore_machine(settings, chosen, to, name, accepts_older, way, json)
@@ -117,6 +126,7 @@ class RestoreWay:
     with_foreign_snapshots: bool
     plan: bool
     once: str | None
+    yes: bool
 
     def confirm(self, step: Step | MachineStep) -> bool:
         """Ask for a confirmation of the step, if the command requires one."""
@@ -131,8 +141,15 @@ def restore_server(
 
     may_go = way.with_foreign_snapshots
     if way.abandon:
+        from zsnapdb.jobs.restore import finished_restores
         from zsnapdb.jobs.restore import server_restore as giving_up
 
+        finished = finished_restores.find(settings, instance, way.target)
+        if finished is not None:
+            _confirm_removal(finished, way)
+            finished_restores.remove(settings, instance, finished, with_foreign_snapshots=may_go)
+            show(report.AbandonedView(finished.journal.plan), json)
+            return
         given_up = giving_up.abandon(settings, instance, way.target, with_foreign_snapshots=may_go)
         show(report.AbandonedView(given_up.plan, given_up.left), json)
         return
@@ -168,6 +185,15 @@ def restore_server(
     about = describe_restore(instance.name, request.to, way.target or request.name, request.handover.kind)
     command = Repeatable("restore", about, made=made, tell=instance.events.tell)
     show_once(instance.host, way.once, command, make, json)
+
+
+def _confirm_removal(finished: FinishedRestore, way: RestoreWay) -> None:
+    """Ask before a finished restore is removed, because a user may have written to its server."""
+    if way.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{finished.describe()}; its removal needs a confirmation on a terminal", hint="add --yes")
+    typer.confirm(f"{finished.describe()}.\nDestroy it with everything that was written to it?", abort=True, err=True)
 
 
 def _refuse_contradictions(

@@ -29,7 +29,7 @@ from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
 from zsnapdb.jobs.host.volume_space import find_full_volume, open_session
 from zsnapdb.jobs.record.server_unit_record import stopped_server
 from zsnapdb.jobs.repository.protection_status import status_of
-from zsnapdb.jobs.restore import chain_checks
+from zsnapdb.jobs.restore import chain_checks, finished_restores
 from zsnapdb.jobs.steps import restore_journal
 from zsnapdb.jobs.steps.restore_journal import Journals
 from zsnapdb.jobs.vm import removal as vm_reaper
@@ -116,7 +116,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         findings, observed = [unfit(what, error.message, error.hint)], None
     findings[:0] = _full_volume(instance)
     findings += _at_rest(instance, volumes, ciphers, observed)
-    findings += _exchanges(instance)
+    findings += (*_exchanges(instance), *_restored(settings, instance))
     if lacks_agent(instance.settings.agent, instance.host):
         findings.append(warning("agent", LACKING_AGENT.format(instance.name), LACKING_AGENT_HINT))
     if observed is not None:
@@ -351,6 +351,19 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings about each instance already report that ZFS is missing.
         return ClonesHere(known)
+
+
+def _restored(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each finished restore that did not replace the server, and whose datasets still exist."""
+    try:
+        known = finished_restores.existing(settings, instance)
+    except ZsnapdbError:
+        # Without ZFS there are no restored datasets. Another finding already reports that ZFS is missing.
+        return []
+    return [
+        ok("restored", f"{one.describe()}; `{restore_journal.give_up_command(one.journal.plan)}` removes it")
+        for one in known
+    ]
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:

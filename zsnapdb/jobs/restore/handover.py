@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from zsnapdb.jobs.restore.startup_steps import (
     was_kept,
 )
 from zsnapdb.jobs.restore.volume_receive import restored_mark
+from zsnapdb.jobs.steps.restore_journal import give_up_command
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
@@ -133,9 +135,27 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
 def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
     """Run the handover step. If the step is interrupted, it can be repeated."""
     left = _hand_over(work, step)
+    if not isinstance(step, Promote):
+        left = replace(left, notes=(*left.notes, *_notes_on_use(work, left.pid)))
     if isinstance(step, ReadOnlyStart):
         return left
     return replace(left, notes=(*left.notes, *_zone_notes(work.plan, step), *notes_on_site(work.plan.site_commands)))
+
+
+def _notes_on_use(work: ServerWork, pid: int | None) -> tuple[str, ...]:
+    """Return notes that say how to log in to the restored server, how to stop it, and how to remove it."""
+    plan, kind = work.plan, family(work.plan.flavour)
+    removal = f"`{give_up_command(plan)}` destroys its datasets"
+    if pid is None:
+        return (removal,)
+    client = shlex.join(
+        [kind.client_programs[0], f"--socket={work.copy.process().socket}", "--user=NAME", "--password"]
+    )
+    return (
+        f"log in with an account of the restored server: `{client}`",
+        f"`kill {pid}` shuts the server down and keeps its data",
+        f"{removal}, and ends its server",
+    )
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:

@@ -177,8 +177,15 @@ class JournalFolder(Generic[J]):
 
     def finish(self, journal: J) -> None:
         """Store the journal as the journal of a finished restore."""
-        self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
+        self._write(self._done(journal), journal)
         self.forget(journal.top)
+
+    def forget_finished(self, journal: J) -> None:
+        """Remove the journal of a finished restore whose datasets were destroyed."""
+        self._done(journal).unlink(missing_ok=True)
+
+    def _done(self, journal: J) -> Path:
+        return self.folder / "done" / f"{journal.plan.restore_id}.json"
 
     def forget(self, top: str) -> None:
         """Remove the journal of an abandoned restore."""

@@ -124,6 +124,8 @@ class RemovalPlan:
 def plan_removal(facts: RemovalFacts) -> RemovalPlan:
     """Return the plan of a removal. zsnapdb itself does not remove data or keys."""
     notes = ["the server, its datasets, snapshots and backups stay: what follows names them, and removes none"]
+    listed = f"`zsnapdb doctor {facts.instance}` lists restored servers, `zsnapdb reap --plan` received sets of clones"
+    notes.append(f"remove these before the configuration, if there are any: {listed}")
     if facts.clones:
         notes.append(f"clones of the instance exist ({facts.clones}): `zsnapdb clone list` names them")
     return RemovalPlan(facts, tuple(_steps(facts)), tuple(notes))

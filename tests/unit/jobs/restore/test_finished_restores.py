@@ -1,0 +1,81 @@
+"""A finished restore is listed with the command that removes it, and only its own datasets are destroyed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.jobs.restore import finished_restores, server_restore
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.mysql.process.server import ServerProcess
+from zsnapdb.planning.restore.steps import (
+    HandoverStep,
+    LeaveStopped,
+    MakeReplica,
+    ParallelRun,
+    Promote,
+    PromotePart,
+    ReadOnlyStart,
+)
+from zsnapdb.zfs import destruction
+
+TOP = "tank/again"
+PART = PromotePart("data", f"{TOP}/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql")
+HANDOVERS: tuple[HandoverStep, ...] = (
+    LeaveStopped(1),
+    ReadOnlyStart(1),
+    ParallelRun(7, 33070),
+    MakeReplica(7, 33070, "db1", 3306, "replica", "/etc/password"),
+    Promote((PART,), (), "20261120T120000Z-0001"),
+)
+
+
+@pytest.fixture
+def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The targets of the removed restores."""
+    gone = list[str]()
+    monkeypatch.setattr(destruction, "is_ours", lambda name, *marks: name == TOP and name not in gone)
+    monkeypatch.setattr(ServerProcess, "pid", lambda *_: 4166)
+    monkeypatch.setattr(finished_restores, "remove_all", lambda plan, copy: gone.append(plan.top))
+    monkeypatch.setattr(finished_restores, "clear_foreign", lambda plan, **_: None)
+    monkeypatch.setattr(finished_restores, "warn_remaining", lambda *_: None)
+    return gone
+
+
+def finish(host: PlanningHost, last: HandoverStep) -> RestoreJournal:
+    """Return the journal of a finished restore with this handover."""
+    done = server_restore.restore(host.settings, host.instance, RestoreRequest("latest-backup", TOP))
+    journals = Journals(host.settings.restore.journal)
+    (journal,) = journals.history("main")
+    journals.finish(replace(journal, plan=replace(done.plan, steps=(*done.plan.steps[:-1], last))))
+    return journals.history("main")[0]
+
+
+@pytest.mark.parametrize("last", HANDOVERS, ids=lambda step: step.kind)
+def test_finished_restore_is_removed_unless_it_is_production(
+    host: PlanningHost, destroyed: list[str], last: HandoverStep
+) -> None:
+    finish(host, last)
+    found = finished_restores.existing(host.settings, host.instance)
+    if isinstance(last, Promote):
+        assert found == []
+        return
+    (restore,) = found
+    assert "process 4166 serves it" in restore.describe()
+    finished_restores.remove(host.settings, host.instance, restore)
+    assert destroyed == [TOP]
+    assert finished_restores.existing(host.settings, host.instance) == []
+    assert Journals(host.settings.restore.journal).history("main") == []
+    with pytest.raises(UnknownNameError, match="meanwhile"):
+        finished_restores.remove(host.settings, host.instance, restore)
+
+
+def test_continued_restore_is_not_removed_as_a_finished_one(host: PlanningHost, destroyed: list[str]) -> None:
+    journal = finish(host, LeaveStopped(1))
+    Journals(host.settings.restore.journal).write(journal)
+    assert finished_restores.find(host.settings, host.instance, TOP) is None
+    assert destroyed == []
