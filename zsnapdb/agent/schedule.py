@@ -20,7 +20,7 @@ from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.services import ScheduleSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
-from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, cron_times, is_good, run_one_job
+from zsnapdb.planning.agent_jobs import JUDGING, JobName, RunRecord, cron_times, is_good, run_one_job
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
@@ -148,7 +148,6 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     finally:
         if code is None:
             child.stop()
-        judges = job.name.kind in (JobKind.STATUS, JobKind.DOCTOR)
-        good = is_good(code, warns_with_one=judges)
+        good = is_good(code, warns_with_one=job.name.kind in JUDGING)
         records.set_run(job.name, record.ended(host.now(), code, child.tail(), is_good=good))
     return RanJob(job.name, code, records.log(job.name))

@@ -19,6 +19,7 @@ from zsnapdb.jobs.steps import move_state, restore_journal
 from zsnapdb.planning.agent_jobs import (
     ASIDE,
     HOST,
+    JUDGING,
     DueJob,
     JobKind,
     JobName,
@@ -73,7 +74,6 @@ _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
 """Seconds within which a stopped job must release its locks, remove incomplete objects and end."""
-_JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
 @dataclass
@@ -293,7 +293,7 @@ class Supervisor:
                 self._watch(name, running)
                 continue
             del self._running[name]
-            good = is_good(code, warns_with_one=name.kind in _JUDGING)
+            good = is_good(code, warns_with_one=name.kind in JUDGING)
             self.tell(f"{name} ended with {code}")
             if code < 0:
                 self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)

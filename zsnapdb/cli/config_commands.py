@@ -137,7 +137,8 @@ def notify_test(
     names = [target] if target is not None else sorted(known)
     if not names or any(name not in known for name in names):
         what = f"no target {target} is configured" if target is not None else "no target is configured"
-        raise ConfigError(what, hint=f"configured targets: {', '.join(sorted(known)) or 'none'}")
+        add = 'add one, such as [notifications.to.dba] with email = ["dba@example.net"]: `zsnapdb example zsnapdb.toml`'
+        raise ConfigError(what, hint=f"configured targets: {', '.join(sorted(known))}" if known else add)
     failed = send_test(settings, names, log_writer.warn)
     _show(names, failed, "the test message did not reach", json=json)
 

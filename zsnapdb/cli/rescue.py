@@ -6,15 +6,19 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion, options
 from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.options import flag, option
 from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.report.binlog import UndoView
 
 RescuedTable = Annotated[
     str | None, option("--table", "SCHEMA.TABLE", "Table to rescue.", autocompletion=completion.tables)
@@ -204,6 +208,7 @@ def undo(
         writing = chosen.logging_in_as(account, password_file)
         chosen = job.who_sees_triggers(chosen, writing, is_named=user is not None or applied)
     undone = job.undo(chosen, gtid)
+    shown = _show_rows(report.UndoView(undone), []) if applied and not yes else []
     if tried or applied or into is not None:
         from zsnapdb.jobs.clone.undo_trial import prove
 
@@ -215,7 +220,19 @@ def undo(
     if into is not None:
         undone = job.write(chosen, undone, into)
     if applied:
+        if not yes:
+            # The tested changes may have more rows than the binlog, such as those that foreign keys changed.
+            _show_rows(report.UndoView(undone), shown)
         question = f"Undo {len(undone.changes)} changes of rows on the server of {chosen.name}?"
         if yes or typer.confirm(question, default=False, err=True):
+            chosen.events.tell(f"undoing the changes on the server of {chosen.name}")
             undone = undo.apply(writing, undone, proof.before)
     show(report.UndoView(undone), json)
+
+
+def _show_rows(view: UndoView, before: list[str]) -> list[str]:
+    """Print the changed rows to stderr, unless they are those shown before. Return the lines."""
+    rows = view.rows()
+    if sorted(rows) != sorted(before):
+        print(printed("\n".join(rows)), file=sys.stderr, flush=True)
+    return rows

@@ -62,6 +62,11 @@ Removed = Annotated[
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a confirmation.")]
 
 
+_ADDRESSES = (
+    "run `zsnapdb setup s3://backups/production --plan`, or with a folder `zsnapdb setup file:///srv/backups --plan`"
+)
+
+
 def setup(
     repository: RepositoryAddress = None,
     instance: NewInstance = "main",
@@ -109,7 +114,7 @@ def setup(
         return
     program = str(binary.absolute()) if binary is not None else None
     if (repository is None) == (answers is None):
-        raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint="name one of the two")
+        raise UsageError("setup needs the ADDRESS of the repository, or --answers", hint=_ADDRESSES)
     if repository is not None:
         options = (socket, pool, credentials_file, endpoint)
         flags = (not no_signing, binlogs, take_over)

@@ -32,6 +32,7 @@ from zsnapdb.config.services import (
 )
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
+_SETUP = "to write a configuration, run `zsnapdb setup s3://BUCKET/PREFIX` or `zsnapdb setup file:///FOLDER`"
 _EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
 
 
@@ -443,7 +444,8 @@ def parse(text: str, name: str) -> Settings:
         settings = Settings.model_validate(raw, context=WRITTEN)
     except ValidationError:
         message, hint = explain(every_error(raw, Settings), Settings)
-        raise ConfigError(f"{name}: {'; '.join((message, *unknown))}", hint=hint or _EXAMPLE) from None
+        hint = hint or (_EXAMPLE if "instance" in raw else f"{_SETUP}; {_EXAMPLE}")
+        raise ConfigError(f"{name}: {'; '.join((message, *unknown))}", hint=hint) from None
     if unknown:
         raise ConfigError(f"{name}: {'; '.join(unknown)}", hint=_EXAMPLE)
     return settings
@@ -462,5 +464,5 @@ def path_of(path: Path | None = None) -> Path:
 
 def text_of(path: Path) -> str:
     """Return the text of a configuration. Raise ConfigError if the file cannot be read."""
-    hint = "write one as `zsnapdb example zsnapdb.toml` shows, or name another file with --config"
+    hint = f"{_SETUP}; name another file with --config"
     return read_text(path, "the configuration", hint)

@@ -123,6 +123,8 @@ class JobKind(StrEnum):
 
 ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT, JobKind.POOL)
 """The kinds of jobs that run in parallel with every other job of their instance."""
+JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
+"""The kinds of jobs whose exit code 1 is a warning."""
 
 
 @dataclass(frozen=True, order=True)

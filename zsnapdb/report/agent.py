@@ -10,7 +10,7 @@ from zsnapdb.agent.web import AgentOverview, JobOverview
 from zsnapdb.base.errors import BusyError
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents.host import AgentDocument, AgentPauseDocument, AgentRunDocument, NotifiedDocument
-from zsnapdb.planning.agent_jobs import RunRecord
+from zsnapdb.planning.agent_jobs import JUDGING, RunRecord
 from zsnapdb.planning.health.objectives import LACKING_AGENT_HINT
 from zsnapdb.report.view import Part, Table, TabularView, View
 
@@ -33,7 +33,8 @@ class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from=
     ran: RanJob
 
     def text(self) -> str:
-        return f"{self.ran.name} ended with {self.ran.exit_code}; what it printed is in {self.ran.log}"
+        warns = " (warnings)" if self.ran.exit_code == 1 and self.ran.name.kind in JUDGING else ""
+        return f"{self.ran.name} ended with {self.ran.exit_code}{warns}; what it printed is in {self.ran.log}"
 
 
 class AgentView(TabularView, kind="agent", document=AgentDocument, read_from="overview"):
@@ -84,7 +85,8 @@ def _run_result(last: RunRecord | None) -> str:
     if last.exit_code == BusyError.exit_code:
         return "another run was active"
     again = f", {last.failures} in a row" if last.failures > 1 else ""
-    return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
+    good = "warnings" if last.exit_code else "good"
+    return f"{good}, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
 
 
 class NotifiedView(View, kind="notified", document=NotifiedDocument):

@@ -226,12 +226,17 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
 
     undo: Undo
 
-    def text(self) -> str:
+    def rows(self) -> list[str]:
+        """Return the lines about the transaction and the rows that it changed."""
         undo = self.undo
-        changes = undo.changes
-        lines = [f"transaction {undo.gtid} of {moment(undo.transaction.committed)} changed {len(changes)} rows"]
-        lines += [f"  {_line(change)}" for change in changes[:_MOST_LISTED]]
-        lines += _more(len(changes))
+        return [
+            f"transaction {undo.gtid} of {moment(undo.transaction.committed)} changed {len(undo.changes)} rows",
+            *(f"  {_line(change)}" for change in undo.changes[:_MOST_LISTED]),
+            *_more(len(undo.changes)),
+        ]
+
+    def text(self) -> str:
+        undo, lines = self.undo, self.rows()
         if undo.is_applied:
             lines.append("undone    on the server, in one transaction: every row is as before")
         elif undo.conflicts:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.quantities import quantity
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import source_fetch
@@ -165,6 +166,7 @@ def _try(
     others: Sequence[RowQuestion],
 ) -> None:
     """Undo the changes on a clone of the present state. The rows in `others` must stay as they are there."""
+    instance.events.tell(f"testing the undo of {quantity(len(changes), 'row')} on a clone of the current data")
     with (
         ephemeral_clone(settings, instance, CloneRequest(OWNER, source=LIVE_STATE)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
@@ -190,6 +192,8 @@ def _try(
 
 @contextlib.contextmanager
 def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterator[Session]:
+    moment = "right before" if at != gtid else "right after"
+    instance.events.tell(f"creating a clone of the data {moment} transaction {gtid}")
     try:
         point = _point(settings, with_volumes(instance), at)
     except ZsnapdbError as error:

@@ -134,7 +134,7 @@ def binlog_options(flavour: Flavour) -> str:
 
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
-_START, _STOPPED = "ExecStart=", "ExecStopPost=-"
+_START, _STOPPED, _RELOADED = "ExecStart=", "ExecStopPost=-", "ExecReload=/usr/bin/env zsnapdb "
 PACKAGED_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 """The folders of packaged units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
@@ -161,8 +161,11 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
     start, with_it = _START + _command_line((*program, "agent")), _command_line(("--config", configuration))
     # systemd replaces %N with the name of the unit.
     stopped = f"{_STOPPED}{_command_line((*program, 'notify', 'failed'))} %N"
+    reloaded = f"ExecReload={_command_line((*program, 'config', 'check'))}"
+    commands = {_START: start, _STOPPED: stopped, _RELOADED: reloaded}
     return "\n".join(
-        f"{command} {with_it}" if (command := _command(line, start, stopped)) else line for line in example.split("\n")
+        next((f"{command} {with_it}" for begin, command in commands.items() if line.startswith(begin)), line)
+        for line in example.split("\n")
     )
 
 
@@ -178,10 +181,6 @@ def configuration_in(unit: str) -> str | None:
         if "--config" in words[:-1]:
             return words[words.index("--config") + 1].replace("%%", "%").replace("$$", "$")
     return None
-
-
-def _command(line: str, start: str, stopped: str) -> str:
-    return start if line.startswith(_START) else stopped if line.startswith(_STOPPED) else ""
 
 
 def _command_line(words: Sequence[str]) -> str:

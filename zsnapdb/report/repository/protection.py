@@ -31,7 +31,9 @@ def window_lines(window: Window) -> list[str]:
             lines.append(f"recoverable   {moment(part.start)} to {moment(part.end)}, {backups}")
         if number < len(window.gaps):
             gap = window.gaps[number]
-            lines.append(f"GAP           {moment(gap.start)} to {moment(gap.end)}: {gap.reason.reason}")
+            # The archive may only be late, or a rewind left these transactions out.
+            label = "not archived" if gap.reason.kind is EndKind.NEWEST else "GAP"
+            lines.append(f"{label:<{_LABEL_WIDTH}}{moment(gap.start)} to {moment(gap.end)}: {gap.reason.reason}")
         elif window.unprotected is None and part.ends.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
             lines.append(f"ENDS          {moment(part.end)}: {part.ends.reason}")
     if window.ranges and window.unprotected is not None:

@@ -368,11 +368,14 @@ def test_unmet_conditions_of_later_steps_leave_no_step() -> None:
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
     example = (
-        "ExecStart=/usr/bin/env zsnapdb agent\nRestart=always\nExecStopPost=-/usr/bin/env zsnapdb notify failed %N\n"
+        "ExecStart=/usr/bin/env zsnapdb agent\nExecReload=/usr/bin/env zsnapdb config check\n"
+        "ExecReload=/bin/kill -HUP $MAINPID\nRestart=always\nExecStopPost=-/usr/bin/env zsnapdb notify failed %N\n"
     )
     text = unit_text(example, ('/opt/a "%b',), "/etc/z $1")
     assert text.splitlines() == [
         'ExecStart="/opt/a \\"%%b" "agent" "--config" "/etc/z $$1"',
+        'ExecReload="/opt/a \\"%%b" "config" "check" "--config" "/etc/z $$1"',
+        "ExecReload=/bin/kill -HUP $MAINPID",
         "Restart=always",
         'ExecStopPost=-"/opt/a \\"%%b" "notify" "failed" %N "--config" "/etc/z $$1"',
     ]
