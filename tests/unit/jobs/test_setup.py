@@ -55,6 +55,7 @@ from zsnapdb.planning.setup.move import MoveDecision, MoveStep, planned_move
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay, StartedMove, plan_setup
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.crypto_keys import SigningKey
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.repository import Repository
@@ -652,7 +653,7 @@ def test_backups_of_another_host_need_a_decision(
     host.setup()
     host.configuration.unlink()
     monkeypatch.setattr(Repository, "backup_ids", lambda self, instance: ["a", "b"] if instance == "main" else [])
-    monkeypatch.setattr(later_steps.Summary, "read", lambda repository, instance, name: SimpleNamespace(host=made_on))
+    monkeypatch.setattr(Summary, "read", lambda repository, instance, name: SimpleNamespace(host=made_on))
     planned = host.plan()
     assert bool(planned.refusals) == is_other
     if is_other:
