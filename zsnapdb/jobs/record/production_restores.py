@@ -37,7 +37,7 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
         DamagedError: the record cannot be read.
     """
     known = _recorded(instance)
-    return known if not known.restores else _of_places(known, _existing_production(instance))
+    return known if not known.restores else _of_places(known, existing_production(instance))
 
 
 def restore_in_place(instance: Instance) -> str | None:
@@ -46,7 +46,7 @@ def restore_in_place(instance: Instance) -> str | None:
     The datasets have the mark of the restore before their server is started, and thus before the restore is recorded.
     """
     try:
-        places = _existing_production(instance)
+        places = existing_production(instance)
         seen = datasets.properties_of(places, [INCARNATION_PROPERTY]) if places else {}
     except (ZsnapdbError, OSError):
         return None
@@ -69,7 +69,8 @@ def _recorded(instance: Instance) -> ProductionRestoreRecord:
     return read(file, ProductionRestoreRecord) or ProductionRestoreRecord()
 
 
-def _existing_production(instance: Instance) -> list[str]:
+def existing_production(instance: Instance) -> list[str]:
+    """Return the existing datasets of production; empty if they are unknown."""
     return [name for name in _production(instance) or () if datasets.exists(name)]
 
 
@@ -101,7 +102,7 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
     known = _recorded(instance)
     if not known.restores:
         return {}
-    listed, places = list(backups), _existing_production(instance)
+    listed, places = list(backups), existing_production(instance)
     present = _of_places(known, places)
     found = {name: f"restore {put_back} took its state back" for name, put_back in present.taken_back(listed).items()}
     if len(present.restores) == len(known.restores):

@@ -117,6 +117,15 @@ def recorded_datadir(instance: Instance) -> str | None:
     return known.datadir if known is not None else None
 
 
+def recorded_volumes(instance: Instance) -> tuple[str, ...]:
+    """Return the datasets of the server at its last backup; empty if they are unknown.
+
+    Raises an OSError or ZsnapdbError if the record cannot be read.
+    """
+    known = _recorded(instance)
+    return known.volumes if known is not None else ()
+
+
 def _recorded(instance: Instance) -> ServiceRecord | None:
     return read(_file(instance), ServiceRecord)
 

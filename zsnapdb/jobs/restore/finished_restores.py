@@ -8,15 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.base.errors import PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.idempotency_records import OnceRecords
+from zsnapdb.jobs.record.production_restores import existing_production
+from zsnapdb.jobs.record.server_unit_record import recorded_volumes
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.run_lifecycle import clear_foreign, lock_target
 from zsnapdb.jobs.restore.startup_steps import remove_all
 from zsnapdb.jobs.restore.volume_receive import restored_mark, warn_remaining
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
+from zsnapdb.mysql.process.service import serving
 from zsnapdb.zfs import destruction
 
 
@@ -61,6 +64,29 @@ def find(settings: Settings, instance: Instance, top: str | None) -> FinishedRes
     return next((one for one in existing(settings, instance) if one.top == top), None)
 
 
+def _refuse_used(settings: Settings, instance: Instance, restore: FinishedRestore) -> None:
+    """Raise PreflightError if the datasets were put into use by hand: by an instance, or by a server of its own."""
+    plan = restore.journal.plan
+    for name, one in settings.instance.items():
+        if one.vm is not None:
+            continue
+        other = Instance.of(settings, name)
+        used = {*existing_production(other), *recorded_volumes(other)}
+        mine = [dataset for dataset in used if any(f"{dataset}/".startswith(f"{top}/") for top in plan.targets)]
+        if mine:
+            raise PreflightError(
+                f"{', '.join(sorted(mine))} belongs to instance {name}, and was restored by {plan.restore_id}",
+                hint="remove the instance from the configuration, or keep the datasets",
+            )
+    copy = copy_of(instance, plan)
+    server = serving(copy.datadir)
+    if server is not None and server.pid != copy.process().pid():
+        raise PreflightError(
+            f"process {server.pid} serves {copy.datadir}, and zsnapdb did not start it",
+            hint="stop that server, if nobody needs its data any more",
+        )
+
+
 def remove(
     settings: Settings, instance: Instance, restore: FinishedRestore, *, with_foreign_snapshots: bool = False
 ) -> None:
@@ -68,7 +94,8 @@ def remove(
 
     Raises:
         UnknownNameError: another command removed or continued the restore meanwhile.
-        PreflightError: the datasets have foreign snapshots that must stay. Nothing was changed.
+        PreflightError: the datasets are production of an instance, another server uses them, or they have foreign
+            snapshots that must stay. Nothing was changed.
     """
     journals, plan = Journals(settings.restore.journal), restore.journal.plan
     with lock_target(instance, plan):
@@ -76,6 +103,7 @@ def remove(
             raise UnknownNameError(
                 f"the restore to {restore.top} was removed or continued meanwhile", hint="see `zfs list`"
             )
+        _refuse_used(settings, instance, restore)
         clear_foreign(plan, may_go=with_foreign_snapshots)
         OnceRecords(instance.host).note_given_up(restore.journal.run_id)
         remove_all(plan, copy_of(instance, plan))

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
-from zsnapdb.base.errors import UnknownNameError
+from zsnapdb.base.errors import PreflightError, UnknownNameError
 from zsnapdb.jobs.restore import finished_restores, server_restore
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process.server import ServerProcess
+from zsnapdb.mysql.process.service import ServingProcess
 from zsnapdb.planning.restore.steps import (
     HandoverStep,
     LeaveStopped,
@@ -72,6 +73,25 @@ def test_finished_restore_is_removed_unless_it_is_production(
     assert Journals(host.settings.restore.journal).history("main") == []
     with pytest.raises(UnknownNameError, match="meanwhile"):
         finished_restores.remove(host.settings, host.instance, restore)
+
+
+def test_datasets_that_were_put_into_use_by_hand_stay(
+    host: PlanningHost, destroyed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(host, LeaveStopped(1))
+    (restore,) = finished_restores.existing(host.settings, host.instance)
+    for name in ("existing_production", "recorded_volumes"):
+        with monkeypatch.context() as patch:
+            patch.setattr(finished_restores, name, lambda instance: [f"{TOP}/data"])
+            with pytest.raises(PreflightError, match=f"{TOP}/data belongs to instance main"):
+                finished_restores.remove(host.settings, host.instance, restore)
+    with monkeypatch.context() as patch:
+        patch.setattr(finished_restores, "serving", lambda datadir: ServingProcess(99, ("mysqld",)))
+        with pytest.raises(PreflightError, match="process 99 serves"):
+            finished_restores.remove(host.settings, host.instance, restore)
+        patch.setattr(finished_restores, "serving", lambda datadir: ServingProcess(4166, ("mysqld",)))
+        finished_restores.remove(host.settings, host.instance, restore)
+    assert destroyed == [TOP]
 
 
 def test_continued_restore_is_not_removed_as_a_finished_one(host: PlanningHost, destroyed: list[str]) -> None:
