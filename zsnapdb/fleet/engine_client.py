@@ -279,7 +279,8 @@ class FleetEngine:
             answer = await handle.result(follow_runs=False)
         except WorkflowFailureError as error:
             return replace(run, message=_cause(error))
-        return replace(run, host=answer.host, message=answer_text(answer))
+        # An engine can complete a run without a result.
+        return replace(run, host=answer.host, message=answer_text(answer)) if answer is not None else run
 
     async def _running_message(self, execution: WorkflowExecutionDescription) -> str:
         """Return the progress and previous failure of a running run, or the reason why the run waits."""
@@ -293,12 +294,12 @@ class FleetEngine:
 
     async def _progress(self, activity: PendingActivityInfo) -> str:
         """Return the last progress that the host reported; "" if the host reported none, or if it cannot be parsed."""
-        payloads = list(activity.heartbeat_details.payloads)
         try:
-            (progress,) = await self.client.data_converter.decode(payloads, [JobProgress])
-        except (ValueError, RuntimeError):
+            # Without heartbeat details, `decode` would fail.
+            found = await self.client.data_converter.decode_wrapper(activity.heartbeat_details, [JobProgress])
+        except (KeyError, ValueError, RuntimeError):
             return ""
-        return progress_text(progress)
+        return next((progress_text(one) for one in found if isinstance(one, JobProgress)), "")
 
     async def _details(self, execution: WorkflowExecutionDescription) -> str:
         """Return the workflow's own reason why it waits. Control answers this query."""
@@ -307,7 +308,7 @@ class FleetEngine:
             known = await handle.query(_QUERY, result_type=WorkflowMetadata, rpc_timeout=_QUERY_PATIENCE)
         except (RPCError, WorkflowQueryFailedError):
             return "waits: `zsnapdb fleet control` does not answer"
-        return known.current_details or "waits"
+        return (known.current_details if known is not None else "") or "waits"
 
     async def _run(self, execution: WorkflowExecution) -> JobRun:
         state = execution.status.name.lower().replace("_", " ") if execution.status is not None else "unknown"

@@ -163,6 +163,15 @@ def test_role_reports_changes_and_hides_credentials() -> None:
     assert [name for name in named if name not in used] == []
 
 
+def test_role_keeps_identities_private() -> None:
+    text = (ROLE / "tasks" / "main.yml").read_text(encoding="utf-8")
+    folder, fetched, file = re.split(r"\n +- name: ", text.partition("\n- name: The identity is kept")[2])[1:]
+    assert "ansible.builtin.fetch:" in fetched
+    for task, mode in ((folder, "0700"), (file, "0600")):
+        assert f'mode: "{mode}"' in task
+        assert "delegate_to: localhost\n      become: false" in task
+
+
 def test_role_shows_why_setup_is_refused() -> None:
     text = (ROLE / "tasks" / "main.yml").read_text(encoding="utf-8")
     (plan,) = [task for task in text.split("\n- name: ") if "--plan" in task]
