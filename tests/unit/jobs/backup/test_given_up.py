@@ -13,6 +13,7 @@ from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World
 from zsnapdb.base.errors import CommandTimeout
 from zsnapdb.repository import crypto_keys, layout
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import holds, snapshots
 
 
@@ -70,6 +71,7 @@ def change_repository(world: World, started: str) -> None:
     world.removed |= set(world.ids())
     for item in list(world.local.list("")):
         world.local.delete(item.key)
+    Repository.open_or_create(world.local, "", "fedcba9876543210", world.instance.keyring())
 
 
 def grow_old(world: World, started: str) -> None:
