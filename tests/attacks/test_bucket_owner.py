@@ -342,6 +342,7 @@ def target(request: pytest.FixtureRequest, lab: Lab, s3: S3Server, tmp_path_fact
     found = Target(lab, config, signs)
     if signs:
         assert found.act("key", "generate", "--signing-key", str(key)).code == 0
+    assert found.act("init", "--new").code == 0
     lab.sql("CREATE DATABASE IF NOT EXISTS attacked")
     lab.sql(f"GRANT {'BINLOG_ADMIN' if lab.flavour == 'mysql' else 'BINLOG ADMIN'} ON *.* TO zsnapdb@localhost")
     for number in range(3):

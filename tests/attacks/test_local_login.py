@@ -35,7 +35,7 @@ def test_a_login_that_locks_every_file_it_can_open_stops_no_backup(lab: Lab) -> 
     folder = Path("/mnt/repository")
     folder.mkdir(mode=0o755)
     config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"\nevidence = true'))
-    assert lab.zsnapdb("init", config=config).code == 0
+    assert lab.zsnapdb("init", "--new", config=config).code == 0
     # The lock of releases that let everybody open it.
     (folder / ".replacing").touch(mode=0o644)
     assert lab.zsnapdb("backup", config=config).code == 0

@@ -37,6 +37,11 @@ def s3() -> Iterator[S3Server]:
 def configs(lab: Lab, s3: S3Server) -> dict[str, Path]:
     """The configuration of the lab with each user's credentials, and locks."""
     more = 'addressing = "path" }\nobject_lock = { mode = "governance", for = "2h" }\nkeep = { last = 1 }'
+    lab.elsewhere(
+        ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/{PREFIX[:-1]}"'),
+        ("http://127.0.0.1:7070", s3.endpoint),
+        ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
+    )
     return {
         user: lab.changed(
             ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/{PREFIX[:-1]}"'),
@@ -99,7 +104,7 @@ def test_each_role_does_its_work_with_the_real_commands_and_a_thief_destroys_not
 @pytest.fixture(scope="module")
 def owned(lab: Lab, s3: S3Server) -> Path:
     """The configuration of the lab without a signing key, in a bucket of whose owner it knows nothing."""
-    return lab.changed(
+    return lab.elsewhere(
         ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/owned"'),
         ("http://127.0.0.1:7070", s3.endpoint),
         ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),
@@ -185,7 +190,7 @@ def test_owner_of_the_bucket_makes_no_purge_remove_the_binlogs_of_the_server(
 def later(lab: Lab, s3: S3Server) -> Path:
     """The configuration of the lab without a signing key, with an objective that its archive soon breaks."""
     objectives = '[instance.main.objectives]\narchive_lag = "2s"\ndrill_age = "1d"\nverify_age = "1d"\n[instance.main]'
-    return lab.changed(
+    return lab.elsewhere(
         ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/later"'),
         ("http://127.0.0.1:7070", s3.endpoint),
         ("/etc/zsnapdb/credentials", str(s3.settings().s3.credentials_file)),

@@ -129,6 +129,15 @@ class Lab:
         path.write_text(text)
         return path
 
+    def elsewhere(self, *replacements: tuple[str, str]) -> Path:
+        """Write a changed configuration, and create the new repository at its address.
+
+        Without `--new`, a host that stored backups of the instance elsewhere would refuse the new address.
+        """
+        config = self.changed(*replacements)
+        assert self.zsnapdb("init", "--new", config=config).code == 0
+        return config
+
     def store(self) -> tuple[Store, str]:
         return open_store(Instance.of(load(CONFIG), "main").repository)
 

@@ -132,7 +132,7 @@ def damaged(lab: Lab, first: dict[str, Any], old_page: tuple[str, int]) -> Damag
     """
     folder = Path("/srv/s3/damaged-pages")
     folder.mkdir()
-    config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"'))
+    config = lab.elsewhere(('url = "s3://backups/lab"', f'url = "file://{folder}"'))
     table, place = old_page
     file = Path(f"/var/lib/mysql/data/{table}.ibd")
     good = file.read_bytes()

@@ -55,7 +55,7 @@ def sealed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Sealed:
         )
 
     writer = config(f'signing_key_file = "{folder / "sign"}"')
-    assert lab.zsnapdb("init", "--json", config=writer).json["step"] == "create"
+    assert lab.zsnapdb("init", "--new", "--json", config=writer).json["step"] == "create"
     full = lab.zsnapdb("backup", "--json", config=writer).json["backup"]
     lab.sql("UPDATE ledger.accounts SET balance = balance + 0 WHERE id = 1")
     increment = lab.zsnapdb("backup", "--json", config=writer).json["backup"]

@@ -116,7 +116,7 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
     # On one flavour from the snapshots on the host, on the other from the repository: what follows is the same.
     origin = "local" if lab.flavour == "mysql" else "repository"
     # In a repository of its own: for other tests this instance has one history.
-    config = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/promoted"'))
+    config = lab.elsewhere(('url = "s3://backups/lab"', 'url = "s3://backups/promoted"'))
     backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
     before = state(SOCKET)
     # MariaDB's commits have whole seconds as times: one of the second of the backup has no time of its own.

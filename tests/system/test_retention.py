@@ -56,7 +56,7 @@ class History:
 @pytest.fixture(scope="module")
 def history(lab: Lab, first: dict[str, Any]) -> History:
     rules = f"[instance.main.keep]\nlast = 2\n\n{KEEP}"
-    before = lab.changed((URL, 'url = "s3://backups/retention"'), (KEEP, rules))
+    before = lab.elsewhere((URL, 'url = "s3://backups/retention"'), (KEEP, rules))
     after = lab.changed((URL, 'url = "s3://backups/retention"'), (KEEP, rules), (VOLUMES, OTHER_ROLES))
     past = History(lab, after)
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
