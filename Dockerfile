@@ -4,8 +4,9 @@
 # Backups, restores and clones need root, the host's /dev/zfs, processes, network and mounts (shared propagation), and the
 # folders of zsnapdb on the host: without these a backup is refused, because records, journals and locks would be lost
 # with the container. docs/containers.md has the whole command, and one for Kubernetes.
-# Commands that only read or tidy the repository need no privileges (list, show, verify, prune, copy, report):
-#   docker run --user zsnapdb --device /dev/zfs -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb list main
+# Commands that only read or tidy the repository do not need --privileged (list, show, verify, prune, copy, report). They
+# run as root in the container, because only root can read the credentials:
+#   docker run --device /dev/zfs -v /etc/zsnapdb:/etc/zsnapdb:ro zsnapdb list main
 # Restores, drills and clones start the server program of the image: MariaDB of this series, with innochecksum. MySQL and
 # other series are not in it: mount their programs and name them in [instance.NAME.server] binary, or restore on a host.
 FROM debian:trixie-slim AS build

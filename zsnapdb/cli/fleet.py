@@ -359,12 +359,15 @@ def status(
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.health import health
     from zsnapdb.jobs.repository import fleet_status as job
+    from zsnapdb.planning.fleet.overview import no_match
     from zsnapdb.report import fleet as report
 
     if metrics is not None:
         health.check_name(metrics)
     request = job.FleetRequest.parse(where or (), sort, cached=cached)
     state = job.status(fleet_config.load(config), request, THIS_HOST)
+    if not state.is_known:
+        raise no_match()
     errors: list[ZsnapdbError] = []
     if metrics is not None:
         from zsnapdb.report.fleet import text as metrics_text

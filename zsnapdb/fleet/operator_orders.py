@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TypeVar
@@ -12,12 +12,13 @@ from temporalio.service import RPCError
 
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.base import run_context
-from zsnapdb.base.errors import UnreachableError, UsageError
+from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config.fleet_jobs import FleetJobsSettings
 from zsnapdb.config.services import FleetVerb, ScheduleSettings
 from zsnapdb.fleet.connection import connect, refusal_error
 from zsnapdb.fleet.engine_client import FleetEngine, each
 from zsnapdb.planning.fleet.jobs import FleetJob
+from zsnapdb.planning.fleet.overview import no_match
 from zsnapdb.planning.fleet.schedule_plan import (
     FleetChange,
     FleetChangeKind,
@@ -130,10 +131,9 @@ def run(
 
     Raises UsageError if no instance is selected.
     """
-    jobs = [job_of(settings, verb, name) for name in settings.instance]
-    meant = [job for job in jobs if is_meant(filters, job, settings.instance[job.instance].host)]
+    meant = _jobs(settings, (verb,), filters)
     if not meant:
-        raise UsageError("no instance of the fleet matches", hint="check --where; `*` matches anything")
+        raise no_match()
     chosen = [job.model_copy(update={"run_id": run_context.new_run_id()}) for job in meant]
 
     async def begun(engine: FleetEngine) -> tuple[JobRun, ...]:
@@ -158,30 +158,44 @@ async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[J
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Pause the selected schedules. Return the schedules that were not paused before."""
+    """Pause the selected schedules. Return the schedules that were not paused before.
+
+    Raises UsageError if the filters match nothing.
+    """
     return _ask(settings, "pausing", lambda engine: _paused(engine, settings, filters, reason, is_wanted=True))
 
 
 def resume(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Resume the selected schedules. Return the schedules that were paused before."""
+    """Resume the selected schedules. Return the schedules that were paused before.
+
+    Raises UsageError if the filters match nothing.
+    """
     return _ask(settings, "resuming", lambda engine: _paused(engine, settings, filters, reason, is_wanted=False))
 
 
 async def _paused(
     engine: FleetEngine, settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str, *, is_wanted: bool
 ) -> tuple[PausedJob, ...]:
-    done = []
+    done, is_known = [], bool(_jobs(settings, FleetVerb, filters))
     for one in await engine.schedules():
         schedule = one.schedule
-        if schedule is None or one.is_paused == is_wanted or not _is_meant(settings, filters, schedule.job):
+        if schedule is None or not _is_meant(settings, filters, schedule.job):
+            continue
+        is_known = True
+        if one.is_paused == is_wanted:
             continue
         if await (engine.pause if is_wanted else engine.resume)(one.schedule_id, reason):
             done.append(PausedJob(one.name, schedule.job.verb, schedule.job.instance, reason))
+    if filters and not is_known:
+        raise no_match()
     return tuple(done)
 
 
 def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
-    """Request that the selected running jobs end, and return these jobs. The hosts stop the jobs within seconds."""
+    """Request that the selected running jobs end, and return these jobs. The hosts stop the jobs within seconds.
+
+    Raises UsageError if the filters match nothing.
+    """
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
@@ -193,7 +207,10 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest selected runs (at most `most`), newest first, with their hosts and results."""
+    """Return the newest selected runs (at most `most`), newest first, with their hosts and results.
+
+    Raises UsageError if the filters match nothing.
+    """
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))
@@ -210,7 +227,15 @@ async def _runs(
             break
         if (one.job is None and not filters) or (one.job is not None and _is_meant(settings, filters, one.job)):
             found.append(one)
+    if filters and not found and not _jobs(settings, FleetVerb, filters):
+        raise no_match()
     return tuple(found)
+
+
+def _jobs(settings: FleetJobsSettings, verbs: Iterable[FleetVerb], filters: Sequence[JobFilter]) -> list[FleetJob]:
+    """Return the selected jobs of the configured instances."""
+    jobs = [job_of(settings, verb, name) for verb in verbs for name in settings.instance]
+    return [job for job in jobs if _is_meant(settings, filters, job)]
 
 
 def _is_meant(settings: FleetJobsSettings, filters: Sequence[JobFilter], job: FleetJob) -> bool:

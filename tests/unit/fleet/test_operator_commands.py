@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +14,12 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from tests.unit.support import trial_engine
 from tests.unit.support.command_line import zsnapdb
+from zsnapdb.base.errors import UsageError
 from zsnapdb.config.fleet_jobs import FleetInstanceSettings, FleetJobsSettings
 from zsnapdb.config.services import EngineSettings, FleetVerb
 from zsnapdb.fleet import operator_orders
 from zsnapdb.planning.fleet.jobs import FleetJob
+from zsnapdb.planning.fleet.schedule_plan import JobFilter
 
 JOBS = FleetJobsSettings(
     engine=EngineSettings(server="127.0.0.1:7233"), instance={"main": FleetInstanceSettings(host="db1")}
@@ -41,6 +43,15 @@ class LateList:
 
     ended: frozenset[str]
     cancelled: list[str] = field(default_factory=list)
+
+    async def list_schedules(self) -> AsyncIterator[Any]:
+        schedules: tuple[Any, ...] = ()
+
+        async def none() -> AsyncIterator[Any]:
+            for one in schedules:
+                yield one
+
+        return none()
 
     async def list_workflows(self, _query: str, limit: int) -> AsyncIterator[Listed]:
         for name in ("one", "two", "three")[:limit]:
@@ -82,3 +93,36 @@ def test_a_run_that_has_just_ended_keeps_no_other_from_being_cancelled(monkeypat
     asked = operator_orders.cancel(JOBS, ())
     assert sorted(engine.cancelled) == ["three", "two"]
     assert [one.workflow_id for one in asked] == ["two", "three"]
+
+
+ORDERS: dict[str, Callable[[FleetJobsSettings, list[JobFilter]], object]] = {
+    "run": lambda jobs, filters: operator_orders.run(jobs, FleetVerb.BACKUP, filters, None),
+    "pause": lambda jobs, filters: operator_orders.pause(jobs, filters, ""),
+    "resume": lambda jobs, filters: operator_orders.resume(jobs, filters, ""),
+    "cancel": operator_orders.cancel,
+    "history": lambda jobs, filters: operator_orders.history(jobs, filters, 5),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("where", ["instance=nope", "host=nope", "verb=nope", "bucket=nope"])
+def test_filter_that_matches_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, order: str, where: str) -> None:
+    async def connect(_settings: EngineSettings, _identity: str) -> Any:
+        return LateList(frozenset())
+
+    monkeypatch.setattr(operator_orders, "connect", connect)
+    with pytest.raises(UsageError, match="no instance of the fleet matches"):
+        ORDERS[order](JOBS, [JobFilter.parse(where)])
+
+
+@pytest.mark.parametrize("order", [operator_orders.cancel, ORDERS["history"], ORDERS["pause"], ORDERS["resume"]])
+def test_filter_of_a_known_instance_may_select_nothing(
+    monkeypatch: pytest.MonkeyPatch, order: Callable[[FleetJobsSettings, list[JobFilter]], object]
+) -> None:
+    async def connect(_settings: EngineSettings, _identity: str) -> Any:
+        return LateList(frozenset())
+
+    monkeypatch.setattr(operator_orders, "connect", connect)
+    for where in ("instance=main", "host=db1", "verb=drill"):
+        filters = [JobFilter.parse(where), JobFilter("verb", "d*")]
+        assert order(JOBS, filters) == ()

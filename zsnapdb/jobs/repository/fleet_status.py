@@ -47,6 +47,8 @@ class FleetState:
     rows: tuple[overview.FleetRow, ...]
     chosen: int
     """The number of instances that pass the filters, including instances that are not in `rows`."""
+    is_known: bool
+    """Whether the names in the filters match anything in the fleet. Unread data may contain any name."""
     counts: overview.FleetCounts
     """The counts of all instances, including instances that are not in `rows`."""
 
@@ -114,7 +116,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
     rows = [one for state in states for one in _rows(settings, request, state, at, silent)]
     shown = overview.ordered(overview.filter_rows(rows, request.filters), request.order)
     wanted = shown[request.after :][: request.most]
-    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), overview.counts(rows))
+    is_known = any(state.seen is None for state in states) or any(one.facts is None for one in rows)
+    is_known = is_known or overview.is_known(request.filters, rows, [one.host for one in known], settings.repository)
+    return FleetState(at, request.cached, tuple(states), known, wanted, len(shown), is_known, overview.counts(rows))
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:

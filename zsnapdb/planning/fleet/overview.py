@@ -293,3 +293,24 @@ _NAMES: Mapping[str, Callable[[FleetRow], str]] = {
 def filter_rows(rows: Iterable[FleetRow], filters: Sequence[Filter]) -> tuple[FleetRow, ...]:
     """Return the rows that pass every filter."""
     return tuple(one for one in rows if all(condition.passes(one) for condition in filters))
+
+
+def is_known(
+    filters: Sequence[Filter], rows: Iterable[FleetRow], hosts: Iterable[str], repositories: Iterable[str]
+) -> bool:
+    """Return whether the names in the filters match an instance, or else a host or repository without instances."""
+    named = [one for one in filters if one.field in _NAMES]
+    others = [*(("host", name) for name in hosts), *(("repository", name) for name in repositories)]
+    return (
+        not named
+        or bool(filter_rows(rows, named))
+        or any(
+            all(one.field == field and fnmatch.fnmatchcase(name, one.pattern) for one in named)
+            for field, name in others
+        )
+    )
+
+
+def no_match() -> UsageError:
+    """Return the error for filters that match nothing in the fleet."""
+    return UsageError("no instance of the fleet matches", hint="check --where; `*` matches anything")

@@ -128,6 +128,38 @@ def test_filters_choose_rows_and_the_exit_code_is_theirs(yard: FleetYard, filter
     assert yard.status("instance=good").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("filters", "is_known"),
+    [
+        (["host=nope"], False),
+        (["instance=nope", "red"], False),
+        (["repository=nope"], False),
+        (["instance=old", "repository=there"], False),
+        (["instance=db-*", "host=*"], False),
+        (["red"], True),
+        (["host=db-1", "red"], True),
+        (["host=expected"], True),
+        (["repository=here"], True),
+    ],
+)
+def test_names_that_match_nothing_in_the_fleet_are_refused(
+    yard: FleetYard, tmp_path: Path, filters: list[str], is_known: bool
+) -> None:
+    yard.more = f'{yard.more}\nhosts = ["expected"]'
+    file = tmp_path / "fleet.toml"
+    file.write_text(yard.text())
+    yard.status()
+    assert yard.status(*filters, cached=True).is_known is is_known
+    words = [word for one in filters for word in ("--where", one)]
+    done = zsnapdb("fleet", "status", "--config", str(file), "--cached", *words)
+    assert ("no instance of the fleet matches" in done.stderr) is not is_known
+    assert is_known or done.returncode == 2
+
+
+def test_name_in_an_unread_repository_is_not_refused(yard: FleetYard) -> None:
+    assert yard.status("instance=nope", cached=True).is_known
+
+
 def test_rows_can_have_other_orders(yard: FleetYard) -> None:
     assert [one.instance for one in yard.status(order="instance").rows] == ["drilled", "good", "old", "plain"]
     assert yard.status(order="age").rows[0].instance == "old"
