@@ -132,7 +132,7 @@ class Lab:
     def elsewhere(self, *replacements: tuple[str, str]) -> Path:
         """Write a changed configuration, and create the new repository at its address.
 
-        Without `--new`, a host that stored backups of the instance elsewhere would refuse the new address.
+        `--new` also works where this host stored backups in an earlier test.
         """
         config = self.changed(*replacements)
         assert self.zsnapdb("init", "--new", config=config).code == 0

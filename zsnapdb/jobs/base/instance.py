@@ -306,21 +306,22 @@ class Instance:
         )
 
     def expected_backups(self) -> tuple[BackupRecord, ...]:
-        """Return the records of the backups that a new repository at the address of the instance's one would lack."""
+        """Return the records of the backups that this host stored at the address of the instance's repository."""
         from zsnapdb.jobs.base.own_document_digests import expected_in
 
-        instances = (self.name,) if self.is_own_repository else ()
-        return expected_in(self.host.records, self.repository.url, instances)
+        return expected_in(self.host.records, self.repository.url, ())
 
     def check_new(self, error: NotFound) -> None:
-        """Raise NotFound if a new repository, where none was found, would lack backups that this host stored."""
+        """Raise NotFound if none was found where this host stored backups. A new address is a decision of the user."""
         if self.expected_backups():
             raise self._nothing_there(error, is_writing=True) from error
 
     def _nothing_there(self, error: NotFound, *, is_writing: bool = False) -> NotFound:
+        from zsnapdb.jobs.base.own_document_digests import expected_in
         from zsnapdb.planning.repository.absent_repository import nothing_there
 
-        url, expected = self.repository.url, self.expected_backups()
+        url, instances = self.repository.url, (self.name,) if self.is_own_repository else ()
+        expected = expected_in(self.host.records, url, instances)
         return nothing_there(self.settings.repository, url, error, expected, is_writing=is_writing)
 
     def keyring(self) -> Keyring:

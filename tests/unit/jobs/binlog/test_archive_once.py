@@ -26,7 +26,7 @@ def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServe
     made.server.commit(2)
     made.look()
     monkeypatch.setattr(archive_run, "find_source", lambda session: source_of(made.server))
-    monkeypatch.setattr(Instance, "session", lambda self: open("/dev/null"))  # noqa: SIM115
+    monkeypatch.setattr(Instance, "session", lambda self, **_: open("/dev/null"))  # noqa: SIM115
     return made
 
 

@@ -64,7 +64,7 @@ def test_one_round_of_the_archiver_shows_it(protected: ProtectedServer, monkeypa
     monkeypatch.setattr(CompletenessRecorder, "before", lambda self, session: None)
     monkeypatch.setattr(archive_run, "archiver_of", lambda *words: server.archiver())
     monkeypatch.setattr(archive_run, "open_archive", lambda instance: None)
-    monkeypatch.setattr(type(protected.instance()), "session", lambda self: open("/dev/null"))  # noqa: SIM115
+    monkeypatch.setattr(type(protected.instance()), "session", lambda self, **_: open("/dev/null"))  # noqa: SIM115
     shown = ArchivingView("main", archive_run.archive_once(protected.instance()))
     stored = BinlogArchive(protected.instance().open_repository(), "main").load()
     (history,) = {part.history for part in repeated(stored)}

@@ -79,7 +79,7 @@ def test_a_damaged_binlog_is_said(tmp_path: Path) -> None:
 def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
     made = ProtectedServer.make(tmp_path, monkeypatch)
     monkeypatch.setattr(archive_run, "find_source", lambda session: source_of(made.server))
-    monkeypatch.setattr(Instance, "session", lambda self: open("/dev/null"))  # noqa: SIM115
+    monkeypatch.setattr(Instance, "session", lambda self, **_: open("/dev/null"))  # noqa: SIM115
     monkeypatch.setattr(CompletenessRecorder, "before", lambda self, session: None)
     return made
 
