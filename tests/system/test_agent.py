@@ -153,9 +153,14 @@ def test_a_quiet_server_is_never_late_however_often_it_is_judged(lab: Lab, agent
         assert judged() == {"met"}
 
 
+def assert_dead(lab: Lab, agent: Agent) -> None:
+    done = lab.zsnapdb("agent", "status", "--json", config=agent.config)
+    assert (done.code, json.loads(done.stdout)["is_running"]) == (1, False)
+
+
 def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent: Agent) -> None:
     agent.end()
-    assert not lab.zsnapdb("agent", "status", "--json", config=agent.config).json["is_running"]
+    assert_dead(lab, agent)
     dead_since = datetime.now(UTC) - timedelta(hours=3)
     done = RunRecord(scheduled=dead_since, started=dead_since).ended(dead_since, 0, "", is_good=True)
     agent.records.set_run(REAP, done)
@@ -181,4 +186,4 @@ def test_a_terminated_agent_leaves_no_process_and_no_lock(lab: Lab, agent: Agent
     assert [pid for pid in jobs if Path(f"/proc/{pid}").exists()] == []
     assert not agent.record(ARCHIVE).is_running
     assert lab.zsnapdb("backup", "--json", config=agent.config).json["backup"]
-    assert not lab.zsnapdb("agent", "status", "--json", config=agent.config).json["is_running"]
+    assert_dead(lab, agent)
