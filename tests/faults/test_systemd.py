@@ -207,7 +207,7 @@ def test_copy_has_the_zone_that_the_unit_of_its_source_sets(guest: Guest, zone: 
         more = '[instance.main.control]\nserver_id_file = "/etc/mysql/z.cnf"\n'
         said(guest, "sh", "-ec", f"(cat /etc/zsnapdb/zsnapdb.toml; printf '\n{more}') > /run/bare.toml")
         status = guest.run((QUICK, "status", "main")).stdout
-        assert "zsnapdb rewind main --to latest --plan" in status
+        assert "systemctl start lab-database.service" in status
         planned = guest.run((QUICK, "rewind", "main", "--to", "latest", "--plan", "--config", "/run/bare.toml"))
         assert (planned.code, "lab-database.service" in planned.stdout) == (0, True), planned.stderr
 
@@ -335,6 +335,8 @@ def test_setup_that_went_wrong_in_five_ways_is_put_right_by_its_hints_and_one_ag
     refused(first, "the test message did not reach /srv/tell, and nothing was changed", 9)
     guest.run(["install", "-m", "755", "/bin/true", "/srv/tell"]).check()
     guest.run([*first[:2], "file:///srv/s3/other", *first[3:], "--no-proof"], timeout=600).check()
+    refused(first, "and the answers say file:///srv/s3/set-up", 4)
+    guest.run(["zsnapdb", "setup", "--remove", "--config", own, "--yes"], timeout=600).check()
     # The second time everything is there: its proof would be that of the first.
     for more in ([], ["--no-proof"]):
         guest.run([*first, *more], timeout=600).check()

@@ -59,7 +59,7 @@ def right_fixes(flavour: str) -> dict[str, str]:
     """Return what mends each planted fault of the full pool and its server, by the rule that finds it."""
     of_mariadb = {
         "encrypted-tables": f'"plugin_load_add=file_key_management", "file_key_management_filename={KEYS}"',
-        "binlog-expiry": "archive them and run `zsnapdb binlog purge`",
+        "binlog-expiry": "archive them and run `zsnapdb binlog purge main`",
     }
     return {
         "pool-errors": "run `zpool status -v` to list the damaged files",

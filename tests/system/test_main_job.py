@@ -244,7 +244,7 @@ def a_clone_from_its_making_to_its_end(lab: Lab, config: Path) -> None:
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     folder = Path("/srv/s3/folder-repository")
     folder.mkdir()
-    config = lab.elsewhere(('url = "s3://backups/lab"', f'url = "file://{folder}"\nevidence = true'))
+    config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"\nevidence = true'))
     backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
     assert backup["full"]
     restored = lab.zsnapdb("restore", "main", "--target", "tank/from-folder", "--json", config=config).json

@@ -76,7 +76,7 @@ def test_a_missing_bucket(lab: Lab) -> None:
         lab.zsnapdb("backup", config=lab.changed(("s3://backups/lab", "s3://nowhere/lab"))),
         6,
         "NoSuchBucket",
-        "check the bucket",
+        "create the bucket nowhere",
     )
 
 
