@@ -20,7 +20,7 @@ from zsnapdb.jobs.restore.startup_steps import remove_all
 from zsnapdb.jobs.restore.volume_receive import restored_mark, warn_remaining
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process.service import serving
-from zsnapdb.zfs import destruction
+from zsnapdb.zfs import datasets, destruction
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,13 @@ class FinishedRestore:
 def existing(settings: Settings, instance: Instance) -> list[FinishedRestore]:
     """Return the finished restores of the instance whose datasets exist, in the order of their targets."""
     journals = Journals(settings.restore.journal)
+    finished = [journal for journal in journals.history(instance.name) if journal.plan.promotion is None]
+    # Most restores of a long history are gone. To see that takes no program.
+    there = {top for top in {journal.top for journal in finished} if datasets.exists(top)}
     known = {
         journal.top: journal
-        for journal in journals.history(instance.name)
-        if journal.plan.promotion is None and destruction.is_ours(journal.top, restored_mark(journal.plan))
+        for journal in finished
+        if journal.top in there and destruction.is_ours(journal.top, restored_mark(journal.plan))
     }
     return [
         FinishedRestore(journal, copy_of(instance, journal.plan).process().pid())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +40,7 @@ HANDOVERS: tuple[HandoverStep, ...] = (
 def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The targets of the removed restores."""
     gone = list[str]()
+    monkeypatch.setattr(finished_restores, "datasets", SimpleNamespace(exists=lambda name: name == TOP))
     monkeypatch.setattr(destruction, "is_ours", lambda name, *marks: name == TOP and name not in gone)
     monkeypatch.setattr(ServerProcess, "pid", lambda *_: 4166)
     monkeypatch.setattr(finished_restores, "remove_all", lambda plan, copy: gone.append(plan.top))
