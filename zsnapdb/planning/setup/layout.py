@@ -213,7 +213,8 @@ def cron_jobs(instance: str) -> tuple[str, ...]:
 
 def configuration_of_cron(text: str) -> str | None:
     """Return the configuration that the jobs in a cron file of setup read; None if no line names one."""
-    named = re.search(r"^[^#\n].* --config (.+) >/dev/null$", text, re.MULTILINE)
+    jobs = (re.fullmatch(r"[^#].* --config (.+) >/dev/null", line) for line in text.split("\n"))
+    named = next((job for job in jobs if job is not None), None)
     try:
         return shlex.split(named[1].replace("\\%", "%"))[0] if named is not None else None
     except ValueError:
