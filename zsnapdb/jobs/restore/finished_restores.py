@@ -48,7 +48,7 @@ def existing(settings: Settings, instance: Instance) -> list[FinishedRestore]:
     """Return the finished restores of the instance whose datasets exist, in the order of their targets."""
     journals = Journals(settings.restore.journal)
     finished = [journal for journal in journals.history(instance.name) if journal.plan.promotion is None]
-    # Most restores of a long history are gone. To see that takes no program.
+    # Most datasets of old restores no longer exist. This check starts no program.
     there = {top for top in {journal.top for journal in finished} if datasets.exists(top)}
     known = {
         journal.top: journal
