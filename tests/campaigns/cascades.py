@@ -102,10 +102,10 @@ def main() -> int:
             relayed = changed(binlog)
             needed += relayed != binlog
             differs += applied(cursor, binlog) != (expected, "")
-            found = applied(cursor, relayed)
-            if found != (expected, ""):
+            result = applied(cursor, relayed)
+            if result != (expected, ""):
                 wrong.append(seed)
-                print(f"seed {seed}: {found} instead of {expected}", flush=True)
+                print(f"seed {seed}: {result} instead of {expected}", flush=True)
     figures = {"server": version, "rounds": options.rounds, "changed": needed, "wrong_unchanged": differs}
     document = {**figures, "wrong": wrong, "seconds": round(time.monotonic() - began, 1)}
     Path("/out/campaign.json").write_text(json.dumps(document))

@@ -62,8 +62,8 @@ def statements(seed: int, count: int) -> Iterator[str]:
 
 def rows(cursor: Any) -> dict[str, tuple[Any, ...]]:
     """Return the rows of each table in the cursor's schema."""
-    found = {}
+    content = {}
     for table in TABLES:
         cursor.execute(f"SELECT * FROM {table} ORDER BY 1, 2, 3")
-        found[table] = tuple(cursor.fetchall())
-    return found
+        content[table] = tuple(cursor.fetchall())
+    return content

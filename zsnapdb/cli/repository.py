@@ -31,7 +31,7 @@ def init(
             autocompletion=completion.repositories,
         ),
     ] = None,
-    new: Annotated[bool, flag("--new", "Create an empty repository even if this host stored backups before.")] = False,
+    new: Annotated[bool, flag("--new", "Create an empty repository where this host stored backups.")] = False,
     config: options.ConfigFile = None,
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
@@ -39,7 +39,7 @@ def init(
     """Create a repository: write its marker object.
 
     In an existing repository, `init` replaces a lost marker and updates the list of recipients. If no repository is
-    found, but this host stored backups of its instances, `init` refuses: a missing mount looks like an empty folder.
+    found where this host stored backups, `init` refuses: a missing mount looks like an empty folder.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report

@@ -501,9 +501,11 @@ def rewind(
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
 
     def ask(outage: Outage) -> bool:
-        for line in report.loss_lines(outage) if yes else ():
-            is_warning = outage.archived.missing and line.startswith("  archived")
-            (chosen.events.warn if is_warning else chosen.events.tell)(line.strip())
+        if yes:
+            for line in report.loss_lines(outage):
+                chosen.events.tell(line.strip())
+            if outage.archived.missing:
+                chosen.events.warn(f"the last binlogs are not archived: {outage.archived.missing}")
         return yes or typer.confirm(report.question(outage), default=False, err=True)
 
     if not yes and not plan and not sys.stdin.isatty():

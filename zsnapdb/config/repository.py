@@ -152,6 +152,10 @@ class KeepRules(ConfigSection):
         return self
 
 
+DEFAULT_KEEP = KeepRules.model_construct(last=7, daily=14, weekly=8, monthly=12)
+"""The retention policy that setup writes, and that sizing assumes."""
+
+
 class KeepSettings(KeepRules):
     """The retention policy. Without a policy, no snapshot set is ever removed."""
 

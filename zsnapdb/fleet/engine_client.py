@@ -296,10 +296,10 @@ class FleetEngine:
         """Return the last progress that the host reported; "" if the host reported none, or if it cannot be parsed."""
         try:
             # Without heartbeat details, `decode` would fail.
-            found = await self.client.data_converter.decode_wrapper(activity.heartbeat_details, [JobProgress])
+            details = await self.client.data_converter.decode_wrapper(activity.heartbeat_details, [JobProgress])
         except (KeyError, ValueError, RuntimeError):
             return ""
-        return next((progress_text(one) for one in found if isinstance(one, JobProgress)), "")
+        return next((progress_text(one) for one in details if isinstance(one, JobProgress)), "")
 
     async def _details(self, execution: WorkflowExecutionDescription) -> str:
         """Return the workflow's own reason why it waits. Control answers this query."""

@@ -23,6 +23,7 @@ from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ChangedError, CommandError, PreflightError, ServerError
 from zsnapdb.cli import setup as setup_cli
+from zsnapdb.config.repository import DEFAULT_KEEP
 from zsnapdb.config.settings import Settings, load, parse
 from zsnapdb.jobs.backup import preflight
 from zsnapdb.jobs.backup.preflight import Examined
@@ -41,7 +42,6 @@ from zsnapdb.mysql.process.discovery import DiscoveredProcess, RootObservation
 from zsnapdb.notify.occasions import send_test
 from zsnapdb.planning.backup.dataset_encryption import CLEAR
 from zsnapdb.planning.backup.fitness import unfit, warning
-from zsnapdb.planning.repository.sizing import DEFAULT_KEEP
 from zsnapdb.planning.setup import layout
 from zsnapdb.planning.setup.facts import (
     FoundFiles,
@@ -657,7 +657,11 @@ def test_backups_of_another_host_need_a_decision(
     planned = host.plan()
     assert bool(planned.refusals) == is_other
     if is_other:
-        assert "host db9 made the newest" in planned.refusals[0]
+        assert "2 backups of main, made by host db9" in planned.refusals[0]
+        own = SimpleNamespace(instance="main", repository_id="", url="")
+        with monkeypatch.context() as patch:
+            patch.setattr(Instance, "expected_backups", lambda self: (own,))
+            assert host.plan().refusals == (), "this host made some of these backups"
         host.answers = replace(host.answers, take_over=True)
         assert host.plan().refusals == ()
 

@@ -166,16 +166,16 @@ def backup_settings(instance: Instance, backup_id: str) -> BackupSettings:
         PreflightError: the backup is of a virtual machine.
     """
     chosen = detail(instance, backup_id).entry.manifest
-    found = instance.open_repository().manifest(instance.name, chosen.backup_id)
-    if not isinstance(found.source, ServerSourcePart):
+    manifest = instance.open_repository().manifest(instance.name, chosen.backup_id)
+    if not isinstance(manifest.source, ServerSourcePart):
         raise PreflightError(
-            f"backup {found.backup_id} is of a virtual machine, and records no settings of a server",
-            hint=f"restore the machine: `zsnapdb restore {instance.name} --to {found.backup_id} --plan`",
+            f"backup {manifest.backup_id} is of a virtual machine, and records no settings of a server",
+            hint=f"restore the machine: `zsnapdb restore {instance.name} --to {manifest.backup_id} --plan`",
         )
-    server = found.source.server
+    server = manifest.source.server
     recorded = recorded_settings(server.variables, server.server_id)
     return BackupSettings(
-        found.backup_id, instance.name, found.created, server.flavour, server.version, server.variables, recorded
+        manifest.backup_id, instance.name, manifest.created, server.flavour, server.version, server.variables, recorded
     )
 
 

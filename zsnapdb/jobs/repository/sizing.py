@@ -14,9 +14,9 @@ from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.files import read_text
 from zsnapdb.base.quantities import parse_size
 from zsnapdb.config.errors import read_toml
-from zsnapdb.config.repository import KeepRules, StreamSettings
+from zsnapdb.config.repository import DEFAULT_KEEP, KeepRules, StreamSettings
 from zsnapdb.planning.backup.send_form import decide_first_chunk
-from zsnapdb.planning.repository.sizing import DEFAULT_KEEP, PRICES, SizingEstimate, StorePrice, Workload, estimate
+from zsnapdb.planning.repository.sizing import PRICES, SizingEstimate, StorePrice, Workload, estimate
 from zsnapdb.stream.buffer_pool import FIRST_CHUNK, chunk_size
 
 _PERIODS = {"h": 24.0, "hour": 24.0, "day": 1.0, "d": 1.0, "week": 1 / 7, "w": 1 / 7}

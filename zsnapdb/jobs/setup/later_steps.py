@@ -113,16 +113,21 @@ def _unmet(condition: Condition, ahead: Ahead) -> list[SetupRefusal]:
 
 
 def _stored(ahead: Ahead) -> tuple[bool, int, str]:
-    """Return whether the repository exists, the number of the instance's backups in it, and their `maker`."""
+    """Return whether the repository exists, the number of the instance's backups in it, and their `maker`.
+
+    If this host recorded that it stored backups of the instance there, there is no other maker.
+    """
     try:
         repository, name = ahead.instance.open_repository(), ahead.instance.name
         backups = repository.backup_ids(name)
     except NotFound:
         return False, 0, ""
-    with suppress(ZsnapdbError):
-        made_on = Summary.read(repository, name, backups[-1]).host if backups else ""
-        return True, len(backups), made_on if made_on != socket.gethostname() else ""
-    return True, len(backups), ""
+    is_own = any(record.instance == name for record in ahead.instance.expected_backups())
+    host = ""
+    if backups and not is_own:
+        with suppress(ZsnapdbError):
+            host = Summary.read(repository, name, backups[-1]).host
+    return True, len(backups), host if host != socket.gethostname() else ""
 
 
 def _repository(ahead: Ahead) -> Iterator[SetupRefusal]:

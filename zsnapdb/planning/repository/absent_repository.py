@@ -1,7 +1,7 @@
 """Decides whether a host may create a repository where none was found. Pure.
 
-A file system that is not mounted, or a wrong address, looks like an empty place for a new repository. A new repository
-there would receive backups, and every objective would be met without the backups that the host stored before.
+A file system that is not mounted looks like an empty place for a new repository. A new repository there would receive
+backups, and every objective would be met without the backups that the host stored before.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from zsnapdb.config.repository import KeepRules
+from zsnapdb.config.repository import DEFAULT_KEEP, KeepRules
 from zsnapdb.planning.repository.retention import decide
 
 
@@ -138,8 +138,6 @@ _LATER_CHUNK = 1_000_000
 _PRUNES = 24
 """The approximate number of simulated prunes."""
 
-DEFAULT_KEEP = KeepRules.model_construct(last=7, daily=14, weekly=8, monthly=12)
-"""The retention policy that setup writes."""
 ChunkSize = Callable[[int], int]
 """A function that takes the number of a chunk (from 1) and returns the chunk's size in bytes."""
 ChunkSizes = Callable[[float], ChunkSize]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zsnapdb.config.notifications import TARGET_NAME
+from zsnapdb.config.repository import DEFAULT_KEEP
 from zsnapdb.planning.setup.facts import NOTHING_WRITTEN, SetupAnswers, WrittenTables
 from zsnapdb.planning.setup.layout import DEFAULT_USER
 from zsnapdb.planning.setup.merge import ConfigTable, Merge, TablePath, all_keys, document_of, merge, strings, subtables
@@ -191,7 +192,8 @@ PRUNE = 'prune = { cron = "45 3 * * *" }'
 
 def retention_table(instance: str) -> ConfigTable:
     """Return the retention rules that setup chooses for an instance without backups."""
-    return ConfigTable(("instance", instance, "keep"), ("last = 7", "daily = 14", "weekly = 8", "monthly = 12"))
+    rules = tuple(f"{name} = {value}" for name, value in DEFAULT_KEEP if name in DEFAULT_KEEP.model_fields_set)
+    return ConfigTable(("instance", instance, "keep"), rules)
 
 
 def retention_rules(instance: str) -> Mapping[str, Any]:

@@ -118,7 +118,7 @@ class LaterFacts:
     - `refusals`: the conditions of later steps that are not met
     - `has_repository`: whether a repository already exists at the address
     - `backups`: the number of backups of the instance in this repository
-    - `maker`: the host that made the newest of them, if it is another host; "" if it is this host, or is unknown
+    - `maker`: another host that made such backups, if this host made none; "" if no other host is known
     """
 
     refusals: tuple[SetupRefusal, ...] = ()

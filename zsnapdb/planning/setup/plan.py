@@ -295,8 +295,8 @@ def _foreign_backups(later: LaterFacts, answers: SetupAnswers) -> Iterator[Setup
     """Refuse an instance that another host backs up. Otherwise each host could restore the data of the other one."""
     if later.maker and not answers.take_over:
         yield SetupRefusal(
-            f"the repository already has {quantity(later.backups, 'backup')} of {answers.instance}, and host"
-            f" {later.maker} made the newest",
+            f"the repository already has {quantity(later.backups, 'backup')} of {answers.instance}, made"
+            f" by host {later.maker}",
             f"give each host an address of its own, such as {answers.repository.rstrip('/')}/HOST; if this host"
             f" replaces {later.maker}, add --take-over",
         )

@@ -49,8 +49,8 @@ def test_what_a_restore_took_back_is_not_later(
     restored = restored_from(server, tmp_path / "restored", 3)
     archiver = restored.archiver(among=server.archive())
     archiver.look()
-    found = [(one.restore, one.taken_back) for one in server.archive().load().incarnations]
-    assert found[1:] == [(restore, f"{server.uuid}:1-5" if restore else None)]
+    recorded = [(one.restore, one.taken_back) for one in server.archive().load().incarnations]
+    assert recorded[1:] == [(restore, f"{server.uuid}:1-5" if restore else None)]
     expected = EndKind.NEWEST if restore else EndKind.UNPROVEN_FAILOVER
     assert route_of(server, restored).end.kind is expected
     if restore is None:

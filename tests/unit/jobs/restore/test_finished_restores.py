@@ -63,11 +63,11 @@ def test_finished_restore_is_removed_unless_it_is_production(
     host: PlanningHost, destroyed: list[str], last: HandoverStep
 ) -> None:
     finish(host, last)
-    found = finished_restores.existing(host.settings, host.instance)
+    listed = finished_restores.existing(host.settings, host.instance)
     if isinstance(last, Promote):
-        assert found == []
+        assert listed == []
         return
-    (restore,) = found
+    (restore,) = listed
     assert "process 4166 serves it" in restore.describe()
     finished_restores.remove(host.settings, host.instance, restore)
     assert destroyed == [TOP]

@@ -252,7 +252,7 @@ def test_backups_of_another_host_need_a_decision() -> None:
     plan = planned(later=later)
     assert (plan.steps, plan.refusals) == (
         (),
-        ("the repository already has 3 backups of main, and host db9 made the newest",),
+        ("the repository already has 3 backups of main, made by host db9",),
     )
     assert "/HOST" in plan.refusal_hint
     assert "--take-over" in plan.refusal_hint
