@@ -214,6 +214,13 @@ def origin_guid(dataset: str) -> int | None:
     return None if origin in (UNSET, "") else guid(origin)
 
 
+def origin_guids(names: Sequence[str]) -> list[int]:
+    """Return the GUIDs of the snapshots that the datasets were cloned from. Datasets that are no clones are left out."""
+    origins = [values["origin"].value for values in properties_of(names, ["origin"]).values()]
+    snapshots = [origin for origin in origins if origin not in (UNSET, "")]
+    return list(guids(snapshots).values()) if snapshots else []
+
+
 def promote(dataset: str) -> None:
     """Transfer the clone's origin snapshot and all earlier snapshots to the clone (zfs-promote(8)).
 

@@ -346,7 +346,7 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     NotFound if a dataset does not exist.
     """
     points = created_points(places)
-    origins = [guid for guid in map(datasets.origin_guid, places) if guid is not None]
+    origins = datasets.origin_guids(list(places))
     groups = creation_order.by_creation((group for _, group in points), lambda group: group)
     return frozenset((*(guid for guid, _ in points), *origins)), groups[0] if groups else None
 
