@@ -11,6 +11,7 @@ from datetime import datetime
 from zsnapdb.base.errors import PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.record.idempotency_records import OnceRecords
 from zsnapdb.jobs.record.production_restores import existing_production
 from zsnapdb.jobs.record.server_unit_record import recorded_volumes
@@ -20,7 +21,7 @@ from zsnapdb.jobs.restore.startup_steps import remove_all
 from zsnapdb.jobs.restore.volume_receive import restored_mark, warn_remaining
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process.service import serving
-from zsnapdb.zfs import datasets, destruction
+from zsnapdb.zfs import datasets
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,19 @@ class FinishedRestore:
 
 
 def existing(settings: Settings, instance: Instance) -> list[FinishedRestore]:
-    """Return the finished restores of the instance whose datasets exist, in the order of their targets."""
+    """Return the finished restores of the instance whose datasets exist, in the order of their targets.
+
+    Raises NotFound if one of the datasets is destroyed during the call.
+    """
     journals = Journals(settings.restore.journal)
     finished = [journal for journal in journals.history(instance.name) if journal.plan.promotion is None]
     # Most datasets of old restores no longer exist. This check starts no program.
-    there = {top for top in {journal.top for journal in finished} if datasets.exists(top)}
+    there = sorted(top for top in {journal.top for journal in finished} if datasets.exists(top))
+    marks = datasets.properties_of(there, [RESTORED_PROPERTY]) if there else {}
     known = {
         journal.top: journal
         for journal in finished
-        if journal.top in there and destruction.is_ours(journal.top, restored_mark(journal.plan))
+        if journal.top in marks and restored_mark(journal.plan).is_on(marks[journal.top])
     }
     return [
         FinishedRestore(journal, copy_of(instance, journal.plan).process().pid())

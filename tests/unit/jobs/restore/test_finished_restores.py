@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import PreflightError, UnknownNameError
+from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
 from zsnapdb.jobs.restore import finished_restores, server_restore
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
@@ -23,7 +24,7 @@ from zsnapdb.planning.restore.steps import (
     PromotePart,
     ReadOnlyStart,
 )
-from zsnapdb.zfs import destruction
+from zsnapdb.zfs.datasets import Property
 
 TOP = "tank/again"
 PART = PromotePart("data", f"{TOP}/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql")
@@ -37,11 +38,26 @@ HANDOVERS: tuple[HandoverStep, ...] = (
 
 
 @pytest.fixture
-def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def read() -> list[list[str]]:
+    """The datasets of each program that read marks."""
+    return []
+
+
+@pytest.fixture
+def destroyed(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, read: list[list[str]]) -> list[str]:
     """The targets of the removed restores."""
     gone = list[str]()
-    monkeypatch.setattr(finished_restores, "datasets", SimpleNamespace(exists=lambda name: name == TOP))
-    monkeypatch.setattr(destruction, "is_ours", lambda name, *marks: name == TOP and name not in gone)
+
+    def marks(names: list[str], keys: list[str]) -> dict[str, dict[str, Property]]:
+        read.append(names)
+        ids = {one.top: one.plan.restore_id for one in Journals(host.settings.restore.journal).history("main")}
+        return {name: {key: Property(ids[name], "local") for key in keys} for name in names}
+
+    monkeypatch.setattr(
+        finished_restores,
+        "datasets",
+        SimpleNamespace(exists=lambda name: name not in gone, properties_of=marks),
+    )
     monkeypatch.setattr(ServerProcess, "pid", lambda *_: 4166)
     monkeypatch.setattr(finished_restores, "remove_all", lambda plan, copy: gone.append(plan.top))
     monkeypatch.setattr(finished_restores, "clear_foreign", lambda plan, **_: None)
@@ -49,13 +65,13 @@ def destroyed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return gone
 
 
-def finish(host: PlanningHost, last: HandoverStep) -> RestoreJournal:
+def finish(host: PlanningHost, last: HandoverStep, top: str = TOP) -> RestoreJournal:
     """Return the journal of a finished restore with this handover."""
-    done = server_restore.restore(host.settings, host.instance, RestoreRequest("latest-backup", TOP))
+    done = server_restore.restore(host.settings, host.instance, RestoreRequest("latest-backup", top))
     journals = Journals(host.settings.restore.journal)
-    (journal,) = journals.history("main")
+    journal = next(one for one in journals.history("main") if one.top == top)
     journals.finish(replace(journal, plan=replace(done.plan, steps=(*done.plan.steps[:-1], last))))
-    return journals.history("main")[0]
+    return next(one for one in journals.history("main") if one.top == top)
 
 
 @pytest.mark.parametrize("last", HANDOVERS, ids=lambda step: step.kind)
@@ -100,4 +116,19 @@ def test_continued_restore_is_not_removed_as_a_finished_one(host: PlanningHost, 
     journal = finish(host, LeaveStopped(1))
     Journals(host.settings.restore.journal).write(journal)
     assert finished_restores.find(host.settings, host.instance, TOP) is None
+    assert destroyed == []
+
+
+def test_marks_of_all_finished_restores_are_read_at_once(
+    host: PlanningHost, destroyed: list[str], read: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tops = [f"{TOP}{number}" for number in range(3)]
+    for top in tops:
+        finish(host, LeaveStopped(1), top)
+    read.clear()
+    assert [one.top for one in finished_restores.existing(host.settings, host.instance)] == tops
+    assert read == [tops]
+    foreign = {top: {RESTORED_PROPERTY: Property("", "-")} for top in tops}
+    monkeypatch.setattr(finished_restores.datasets, "properties_of", lambda *_: foreign)
+    assert finished_restores.existing(host.settings, host.instance) == []
     assert destroyed == []
