@@ -9,8 +9,9 @@ import hashlib
 import itertools
 import json
 import math
-import mmap
+import os
 import threading
+import weakref
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -90,9 +91,10 @@ class MetadataStore:
         self.requests: Counter[str] = Counter()
         self.received = 0
         self._documents = folder / "documents"
-        # A real store takes no memory of the command, so the index stays in its file.
+        # A real store takes no memory of the command, so the index stays in its file. Mapped pages would count.
+        self._index = os.open(folder / _INDEX, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._index)
         with (folder / _INDEX).open("rb") as lines:
-            self._index = mmap.mmap(lines.fileno(), 0, prot=mmap.PROT_READ)
             self._starts = array("Q", itertools.accumulate((len(line) for line in lines), initial=0))
         self._lock = threading.Lock()
 
@@ -137,7 +139,8 @@ class MetadataStore:
         self.put(key, body)
 
     def _entry(self, number: int) -> Entry:
-        return Entry(*json.loads(self._index[self._starts[number] : self._starts[number + 1]]))
+        start, end = self._starts[number], self._starts[number + 1]
+        return Entry(*json.loads(os.pread(self._index, end - start, start)))
 
     def _below(self, prefix: str) -> Iterator[Entry]:
         count = len(self._starts) - 1

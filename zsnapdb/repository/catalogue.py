@@ -105,10 +105,10 @@ class Summary(_Line):
         """
         return self._described.objectives
 
-    @functools.cached_property
+    @property
     def _described(self) -> _Described:
         try:
-            return _described().validate_json(self.described)
+            return _parsed_description(self.described)
         except ValidationError as error:
             raise DamagedError(
                 f"this host's cache of backup {self.backup_id} cannot be read: {first_problem(error)}",
@@ -196,6 +196,12 @@ def _cache_file() -> TypeAdapter[_CacheFile]:
 @functools.cache
 def _described() -> TypeAdapter[_Described]:
     return TypeAdapter(_Described)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed_description(text: str) -> _Described:
+    """Return the parsed description. Only the newest results are kept: a parsed one takes ten times as much memory."""
+    return _described().validate_json(text)
 
 
 class KnownManifest(NamedTuple):

@@ -215,7 +215,7 @@ def origin_guid(dataset: str) -> int | None:
 
 
 def origin_guids(names: Sequence[str]) -> list[int]:
-    """Return the GUIDs of the snapshots that the datasets were cloned from. Datasets that are no clones are left out."""
+    """Return the GUIDs of the snapshots that the datasets were cloned from, without datasets that are no clones."""
     origins = [values["origin"].value for values in properties_of(names, ["origin"]).values()]
     snapshots = [origin for origin in origins if origin not in (UNSET, "")]
     return list(guids(snapshots).values()) if snapshots else []

@@ -260,16 +260,6 @@ def note_settled(
     _change(instance, repository, lambda known: known.only_removed(left, listed))
 
 
-def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
-    """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
-
-    If the record cannot be read, the result is empty, because without the record nothing proves that this host removed
-    a backup.
-    """
-    record = _recorded_there(instance, repository)
-    return record.removed_guids() if record is not None else {}
-
-
 def check(
     instance: Instance,
     repository: Repository,
@@ -380,8 +370,7 @@ def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
             known = HostRecord.of_copy(instance, repository).backups()
     with contextlib.suppress(DamagedError):
         more = own.backups() if own is not None else known
-        for backup in more.stored:
-            known = known.with_stored(backup)
+        known = known.with_stored(*more.stored)
         known = known.model_copy(update={"unread": (*known.unread, *more.unread)})
         if instance.is_own_repository:
             known = known.model_copy(update={"removed": more.removed, "gone": more.gone})

@@ -201,7 +201,8 @@ def _plan(
         kept,
         prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
-        host_backup_record.removed_here(instance, repository),
+        # Without a record, nothing proves that this host removed a backup.
+        checked.record.removed_guids() if checked.record is not None else {},
         {v.guid: b.backup_id for b in backups.backups if b.backup_id in kept for v in b.volumes},
         kept - set(consequences(provenance.trusted(backups.backups), known.faulty).restorable),
     )

@@ -117,7 +117,7 @@ def in_use(
     return needed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OldBinlog:
     """The decision whether to remove an archived binlog. `size` is the binlog's size in bytes in the store."""
 

@@ -148,7 +148,7 @@ Commit times and backup ids come from different clocks, which may disagree.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BinlogDecision:
     """The decision whether an archived binlog is removed, with the reason.
 

@@ -47,8 +47,11 @@ class RecordPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class RecordedVolume(RecordPart):
+@dataclass(frozen=True, slots=True)
+class RecordedVolume:
     """One volume of a stored backup, with its lineage."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     role: RoleName
     dataset: DatasetName
@@ -171,11 +174,12 @@ class BackupRecord(RecordPart):
         """Return the record with one more drill of this host."""
         return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
 
-    def with_stored(self, backup: RecordedBackup) -> BackupRecord:
-        """Return the record with one more backup. If the backup is already recorded, the record stays unchanged."""
-        if any(known.backup_id == backup.backup_id for known in self.stored):
-            return self
-        return self.model_copy(update={"stored": (*self.stored, backup)})
+    def with_stored(self, *backups: RecordedBackup) -> BackupRecord:
+        """Return the record with the given backups at its end, without those that are already recorded."""
+        stored = {backup.backup_id: backup for backup in self.stored}
+        for backup in backups:
+            stored.setdefault(backup.backup_id, backup)
+        return self if len(stored) == len(self.stored) else self.model_copy(update={"stored": tuple(stored.values())})
 
     def with_adopted(
         self, backups: Sequence[RecordedBackup], order: Sequence[str], unread: Collection[str] = ()

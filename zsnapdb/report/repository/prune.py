@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from zsnapdb.base.quantities import size
 from zsnapdb.documents.repository import (
     CopyDocument,
@@ -13,6 +16,7 @@ from zsnapdb.documents.repository import (
 )
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
+from zsnapdb.jobs.repository.prune_facts import OldBinlog
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.report.view import View, missing_lines, table
 from zsnapdb.repository.verifications import Depth
@@ -61,17 +65,7 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
             here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in plan.local]
             lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
         if plan.binlogs:
-            old = [
-                (
-                    "remove" if b.decision.remove else "keep",
-                    b.file.name,
-                    b.file.incarnation,
-                    size(b.size),
-                    b.decision.reason,
-                )
-                for b in plan.binlogs
-            ]
-            lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), old)]
+            lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), _binlog_rows(plan.binlogs))]
         lines += [
             "",
             (
@@ -83,6 +77,19 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
         lines += [cost] if cost else []
         note = _afterlife(plan)
         return "\n".join([*lines, note] if note and plan.freed else lines)
+
+
+def _binlog_rows(binlogs: Sequence[OldBinlog]) -> list[tuple[str, ...]]:
+    """Return the rows of a table. Successive binlogs with the same decision share a row: there may be thousands."""
+    rows = []
+    for (remove, incarnation, reason), same in groupby(
+        binlogs, key=lambda one: (one.decision.remove, one.file.incarnation, one.decision.reason)
+    ):
+        run = list(same)
+        last = f" to {run[-1].file.name.rpartition('.')[2]} ({len(run)})" if len(run) > 1 else ""
+        stored = size(sum(one.size for one in run))
+        rows.append(("remove" if remove else "keep", f"{run[0].file.name}{last}", incarnation, stored, reason))
+    return rows
 
 
 def _chain_cost(plan: PrunePlan) -> str:

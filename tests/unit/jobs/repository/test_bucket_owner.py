@@ -360,7 +360,9 @@ def test_forgotten_backup_that_is_put_back_stays_foreign(site: Site, signs: bool
     kept = {layout.manifest("main", name): repository.get(layout.manifest("main", name)) for name in names[:2]}
     here = LocalSnapshot(f"tank@zsnapdb-{names[3]}", names[3], guid_of(3, 1), repository.id, 0, (), 1, 3)
     done = job.prune(instance, local=LocalLeftovers((here,), (), {}))
-    assert (set(done.removed), host_backup_record.removed_here(instance, repository)) == (set(names[:2]), {})
+    record = host_backup_record.checked_backups(instance, repository)[1].record
+    assert record is not None
+    assert (set(done.removed), record.removed_guids()) == (set(names[:2]), {})
     for key, body in kept.items():
         repository.overwrite(key, body)
     checked = host_backup_record.checked_backups(instance, repository)[1].provenance.for_removal
