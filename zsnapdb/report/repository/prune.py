@@ -65,7 +65,7 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
             here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in plan.local]
             lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
         if plan.binlogs:
-            lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), _binlog_rows(plan.binlogs))]
+            lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), binlog_rows(plan.binlogs))]
         lines += [
             "",
             (
@@ -79,9 +79,9 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
         return "\n".join([*lines, note] if note and plan.freed else lines)
 
 
-def _binlog_rows(binlogs: Sequence[OldBinlog]) -> list[tuple[str, ...]]:
+def binlog_rows(binlogs: Sequence[OldBinlog]) -> list[tuple[str, ...]]:
     """Return the rows of a table. Successive binlogs with the same decision share a row: there may be thousands."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for (remove, incarnation, reason), same in groupby(
         binlogs, key=lambda one: (one.decision.remove, one.file.incarnation, one.decision.reason)
     ):
