@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 
 import zsnapdb.report
+from tests.bench.large_server import rotated, sizes
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.cli.output import show
 from zsnapdb.jobs.repository.prune_facts import OldBinlog
@@ -20,7 +21,6 @@ from zsnapdb.planning.binlog.purge import BinlogDecision
 from zsnapdb.report import view
 from zsnapdb.report.repository.prune import binlog_rows
 from zsnapdb.report.view import Fields, TabularView, View
-from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ def test_an_error_is_a_document_with_its_exit_code() -> None:
     assert shown["retry"] == "never"
 
 
+FIRST, SECOND = "20261121T101112Z-7f3a", "20261122T101112Z-7f3b"
+
+
 def test_successive_binlogs_with_one_decision_share_a_row() -> None:
     def old(number: int, incarnation: str, *, removed: bool) -> OldBinlog:
-        name = f"binlog.{number:06}"
-        file = ArchivedFile.model_construct(
-            incarnation=incarnation, name=name, is_rotated=False, segments=(), chunks=()
-        )
-        return OldBinlog(BinlogDecision(number, incarnation, name, removed, "why"), file)
+        file = rotated(sizes(14)["10GB"], incarnation, number)
+        return OldBinlog(BinlogDecision(number, incarnation, file.name, removed, "why"), file)
 
-    binlogs = [*(old(n, "a", removed=n < 4) for n in range(1, 8)), old(8, "b", removed=False)]
+    binlogs = [*(old(n, FIRST, removed=n < 4) for n in range(1, 8)), old(8, SECOND, removed=False)]
     assert [row[:3] for row in binlog_rows(binlogs)] == [
-        ("remove", "binlog.000001 to 000003 (3)", "a"),
-        ("keep", "binlog.000004 to 000007 (4)", "a"),
-        ("keep", "binlog.000008", "b"),
+        ("remove", "binlog.000001 to 000003 (3)", FIRST),
+        ("keep", "binlog.000004 to 000007 (4)", FIRST),
+        ("keep", "binlog.000008", SECOND),
     ]
