@@ -104,10 +104,9 @@ def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None)
     If the server is down, no clients are recorded. Raises PreflightError if the record cannot be written, because then
     no command could report the replicas later.
     """
-    places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()
     before = _read(instance)
-    in_place = _in_place(places)
+    in_place = _in_place(planned.promotion.replaced if planned.promotion is not None else [])
     if seen is None or (not readers and before.of(in_place) is None):
         return
     left_out = ""

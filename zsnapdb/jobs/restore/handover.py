@@ -374,7 +374,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     dataset_exchange.open_again([part.place for part in step.parts], work.events.warn)
     is_sealed = dataset_use_checks.seal(
-        step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan)
+        step.parts, work.plan.restore_id, work.instance.name, _replaced_origin(work.plan, step)
     )
     _note_history(work, step)
     # Mark the old datasets last: only marked datasets can be removed, and only after a finished exchange.
@@ -469,7 +469,7 @@ def _mount_in_order(step: Promote) -> None:
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
 
 
-def _replaced_origin(plan: RestorePlan) -> SourceServer:
+def _replaced_origin(plan: RestorePlan, step: Promote) -> SourceServer:
     """Return the old server's facts from the plan alone. Reading the store would prolong the server's downtime."""
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return SourceServer(
@@ -478,9 +478,7 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
         server_uuid=plan.server_uuid,
         server_id=plan.server_id,
         variables=dict(plan.variables),
-        volumes={
-            role: Place(dataset=dataset, mountpoint=point) for role, (dataset, point) in plan.layout.places.items()
-        },
+        volumes={part.role: Place(dataset=part.place, mountpoint=part.mountpoint) for part in step.parts},
         key_files=plan.key_files,
         plugins=plan.plugins,
         zone=plan.zone,

@@ -46,13 +46,15 @@ def serving_process(planned: RestorePlan) -> ServingProcess | None:
 
 
 def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return a finding if the server that the restore replaces would not stop cleanly.
+    """Return a finding if the server that the restore replaces would not stop cleanly. The last step is a promotion.
 
     With O_DIRECT, OpenZFS 2.3 and later return EINVAL for writes of compressed pages. MariaDB 11.8 retries such a write
     until the property direct=disabled is set. MySQL 9.7 aborts at the first such write. This was observed on OpenZFS
     2.3.9.
     """
-    if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
+    step = planned.promotion
+    places = step.replaced if step is not None else []
+    if not places or serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
     try:
         with instance.session() as session:
@@ -62,8 +64,8 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     except ServerError:
         # If the server does not answer, skip this check, because a rewind must still be possible.
         return []
-    places = [place for place, _ in planned.layout.places.values()]
-    direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
+    seen = datasets.properties_of(places, ["direct"])
+    direct = [place for place in places if seen[place]["direct"].value != "disabled"]
     if not compressed or not direct:
         return []
     pages = f"{compressed} table(s) have compressed pages, and OpenZFS refuses to write them past the ARC"

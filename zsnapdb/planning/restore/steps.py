@@ -117,6 +117,11 @@ class Promote:
     kind: Literal["promote"] = "promote"
     name: ClassVar[str] = "handover"
 
+    @property
+    def replaced(self) -> list[str]:
+        """The datasets of the old server, by their names before the step. The source may have had other names."""
+        return [part.place for part in self.parts if part.old is not None]
+
     def describe(self) -> str:
         needed = f"; the site then gives it server_id {self.server_id}" if self.server_id is not None else ""
         return "replace the old server: " + ", ".join(f"rename {a} to {b}" for a, b in self.renames) + needed
