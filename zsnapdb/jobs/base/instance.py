@@ -312,17 +312,29 @@ class Instance:
         return expected_in(self.host.records, self.repository.url, ())
 
     def check_new(self, error: NotFound) -> None:
-        """Raise NotFound if none was found where this host stored backups. A new address is a decision of the user."""
+        """Raise NotFound if none was found where this host stored backups.
+
+        A new address is a decision of the user, or a mistake. So this function only warns if this host stored backups
+        of the instance elsewhere.
+        """
+        from zsnapdb.planning.repository.absent_repository import new_address_warning
+
         if self.expected_backups():
             raise self._nothing_there(error, is_writing=True) from error
+        doubt = new_address_warning(self.settings.repository, self.repository.url, self._expected_anywhere())
+        if doubt is not None:
+            self.events.warn(doubt)
+
+    def _expected_anywhere(self) -> tuple[BackupRecord, ...]:
+        from zsnapdb.jobs.base.own_document_digests import expected_in
+
+        return expected_in(self.host.records, self.repository.url, (self.name,) if self.is_own_repository else ())
 
     def _nothing_there(self, error: NotFound, *, is_writing: bool = False) -> NotFound:
-        from zsnapdb.jobs.base.own_document_digests import expected_in
         from zsnapdb.planning.repository.absent_repository import nothing_there
 
-        url, instances = self.repository.url, (self.name,) if self.is_own_repository else ()
-        expected = expected_in(self.host.records, url, instances)
-        return nothing_there(self.settings.repository, url, error, expected, is_writing=is_writing)
+        name, url = self.settings.repository, self.repository.url
+        return nothing_there(name, url, error, self._expected_anywhere(), is_writing=is_writing)
 
     def keyring(self) -> Keyring:
         """Return the keys of the instance's repository, and the digests of the documents that this host stored."""

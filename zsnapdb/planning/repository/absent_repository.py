@@ -39,13 +39,30 @@ def nothing_there(
     text = f"no repository was found at the address of repository {repository!r}, {url}: {error.message}"
     if not expected:
         return NotFound(text, hint=error.hint)
-    stored = ", and ".join(
-        f"{backups_in(record.stored)} of {record.instance} {'there' if record.url == url else f'at {record.url}'}, the"
-        f" newest {record.stored[-1].backup_id}"
-        for record in sorted(expected, key=lambda record: record.url != url)[:_SHOWN]
-    )
+    stored = _describe(expected, url)
     place = "mount the file system of this folder" if url.startswith("file:") else "check the bucket and its provider"
     hint = f"{place}, or correct `url` in [repository.{repository}]"
     if is_writing:
         hint += f"; only to begin without these backups, run `zsnapdb init {repository} --new`"
     return NotFound(f"{text}; this host stored {stored}", hint=hint)
+
+
+def new_address_warning(repository: str, url: str, expected: Sequence[BackupRecord]) -> str | None:
+    """Return a warning before a repository is created at a new address; None if the host stored no backups elsewhere.
+
+    The argument `expected` contains the records of `expected_backups`.
+    """
+    if not expected:
+        return None
+    return (
+        f"a new repository begins at {url}, without what this host stored: {_describe(expected, url)}. If the address"
+        f" is wrong, correct `url` in [repository.{repository}]. `zsnapdb copy` takes the backups along"
+    )
+
+
+def _describe(expected: Sequence[BackupRecord], url: str) -> str:
+    return ", and ".join(
+        f"{backups_in(record.stored)} of {record.instance} {'there' if record.url == url else f'at {record.url}'}, the"
+        f" newest {record.stored[-1].backup_id}"
+        for record in sorted(expected, key=lambda record: record.url != url)[:_SHOWN]
+    )

@@ -13,6 +13,7 @@ from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import NotFound
 from zsnapdb.config.settings import parse
+from zsnapdb.jobs.base.events import SILENT, KeptWarnings
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import archive_run
@@ -45,7 +46,7 @@ def empty(site: Site) -> Site:
 def move(site: Site) -> Site:
     """Return the site with a mistake in its address, where the user made a folder."""
     if not site.url:
-        (site.folder / "typo").mkdir()
+        (site.folder / "typo").mkdir(exist_ok=True)
     return replace(site, url=f"{site.url or f'file://{site.folder}'}/typo")
 
 
@@ -102,6 +103,16 @@ def test_readers_of_a_new_address_name_the_backups_at_the_other_one(site: Site) 
     before = site.instance().repository.url
     with pytest.raises(NotFound, match=f"this host stored 1 backup of main at {re.escape(before)}"):
         move(site).instance().open_repository()
+
+
+def test_new_repository_at_a_new_address_begins_with_a_warning(site: Site) -> None:
+    (newest,) = site.fill([None])
+    before, events = site.instance().repository.url, KeptWarnings(SILENT)
+    replace(move(site).instance(), events=events).open_or_create_repository()
+    (warning,) = events.warnings
+    assert f"without what this host stored: 1 backup of main at {before}, the newest {newest}." in warning
+    replace(move(site).instance(), events=events).open_or_create_repository()
+    assert len(events.warnings) == 1
 
 
 def test_first_backup_still_creates_the_repository(site: Site) -> None:
