@@ -216,7 +216,7 @@ def undo(
         if applied:
             undo.check(writing)
         proof = prove(settings, chosen, gtid, undone.changes)
-        undone = replace(undone, changes=proof.changes, is_tried=True)
+        undone = replace(undone, changes=proof.changes, is_tried=True, sets_kept=settings.clones.keep_unused)
     if into is not None:
         undone = job.write(chosen, undone, into)
     if applied:

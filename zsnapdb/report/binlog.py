@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from zsnapdb.base.patterns import printable
-from zsnapdb.base.quantities import quantity, size
+from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.documents import binlog as documents
 from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.jobs.binlog.find import Search
@@ -247,6 +247,7 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
             lines.append("no row was changed since: all of them can be undone now")
         if undo.is_tried:
             lines.append("tried     on a clone of the server: every row was as before the transaction")
+            lines += _kept_sets(undo)
         if undo.file is not None:
             lines.append(f"written   {undo.file}")
         if undo.file is not None and not undo.is_applied:
@@ -260,6 +261,16 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
                 "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"
             )
         return "\n".join(lines)
+
+
+def _kept_sets(undo: Undo) -> list[str]:
+    """Return lines about the received sets that the test of an undo leaves on this host."""
+    return [
+        "kept      the data right before and right after it, as received sets, for later clones",
+        f"          reap destroys them {format_duration(undo.sets_kept)} after their last use (clones.keep_unused)",
+        "          `zsnapdb reap --plan` lists them; to destroy one at once:",
+        f"          `zsnapdb clone prepare {undo.instance} --from received/NAME --remove`",
+    ]
 
 
 def _more(count: int) -> list[str]:
