@@ -216,7 +216,7 @@ def undo(
         if applied:
             undo.check(writing)
         proof = prove(settings, chosen, gtid, undone.changes)
-        undone = replace(undone, changes=proof.changes, is_tried=True, sets_kept=settings.clones.keep_unused)
+        undone = replace(undone, changes=proof.changes, is_tried=True)
     if into is not None:
         undone = job.write(chosen, undone, into)
     if applied:
@@ -227,7 +227,7 @@ def undo(
         if yes or typer.confirm(question, default=False, err=True):
             chosen.events.tell(f"undoing the changes on the server of {chosen.name}")
             undone = undo.apply(writing, undone, proof.before)
-    show(report.UndoView(undone), json)
+    show(report.UndoView(undone, settings.clones.keep_unused), json)
 
 
 def _show_rows(view: UndoView, before: list[str]) -> list[str]:

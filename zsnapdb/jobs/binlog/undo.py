@@ -147,8 +147,7 @@ class Undo:
 
     If `is_tried` is set, the undo was tested on clones. In this case, each changed row occurs once, and no change is
     missing. In the test, the undo returned a clone to the state before the transaction. `file` is the written script,
-    or None if none was written. `is_applied` is set if the undo ran on the server too. `sets_kept` is the time in
-    seconds for which the received sets of the test stay after their last use.
+    or None if none was written. `is_applied` is set if the undo ran on the server too.
     """
 
     instance: str
@@ -159,7 +158,6 @@ class Undo:
     file: Path | None = None
     is_tried: bool = False
     is_applied: bool = False
-    sets_kept: float = 0.0
 
     @property
     def changed_since(self) -> str:
