@@ -124,6 +124,8 @@ def test_stopped_server_names_its_cause_before_a_rewind(
     assert "`systemctl start mariadb.service`" in found.hint
     assert found.hint.startswith(first if has_failed or is_known else "`systemctl start mariadb.service`")
     assert ("rewind" in found.hint) == (has_failed and not is_known)
+    is_lost = missing is not None and missing.reason in (MissingReason.POOL, MissingReason.ABSENT)
+    assert ("`zsnapdb restore main --handover promote --plan`" in found.hint) == is_lost
     if missing is not None:
         assert f"tank/mysql, but {missing.reason.value}" in found.reason
     assert all(text in found.reason for text in refused)
