@@ -136,8 +136,8 @@ class MissingVolume:
 def lost_hint(instance: str) -> str:
     """Return a hint for an instance whose datasets may be destroyed."""
     return (
-        f"if it is lost, `zsnapdb restore {instance} --handover promote --plan` shows its restore from the repository"
-        " (docs/disaster-recovery.md, step 4)"
+        f"if it is lost, `zsnapdb restore {instance} --handover promote --plan` shows its restore from the repository,"
+        " and `zsnapdb example disaster-recovery.md` all steps"
     )
 
 
