@@ -221,7 +221,7 @@ def test_result_names_the_present_process_and_next_commands(host: FakeHost, monk
     text = SetupView(setup_steps.execute(made)).text()
     assert "process 900" in text
     _, _, shown = text.partition("\nnext:\n")
-    for command_name in ("status main", "binlog find main", "rescue main", "rewind main"):
+    for command_name in ("status main", "binlog find main", "undo main", "rescue main", "rewind main"):
         assert f"  zsnapdb {command_name} " in shown, "the commands are the last lines"
 
 

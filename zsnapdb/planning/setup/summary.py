@@ -69,10 +69,12 @@ def next_commands(plan: SetupPlan) -> Iterator[tuple[str, str]]:
     yield command_line(plan.configuration, "status", name), "shows what can be restored now, and what is wrong"
     if plan.server is not None and plan.archives:
         find = command_line(plan.configuration, "binlog", "find", name, *table)
-        yield find, "finds a wrong change, and prints the command that undoes it"
+        yield find, "finds the GTID of a wrong change"
+        undo = command_line(plan.configuration, "undo", name, "--gtid", "GTID")
+        yield undo, "shows the rows that it changed, and whether they can be undone"
     rescue = command_line(plan.configuration, "rescue", name, *table, "--to", "POINT", "--into", "FILE.sql")
     yield rescue, "writes an earlier state of a table into a file"
     yield (
         command_line(plan.configuration, "rewind", name, "--to", "latest", "--plan"),
-        "shows a rewind of a lost server",
+        "shows how to return the server to its last state",
     )
