@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import filecmp
 import gzip
+import hashlib
 import re
 import shutil
 import subprocess
@@ -169,10 +170,12 @@ def build(folder: Path, series: Sequence[str] = SERIES) -> Path:
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir()
-    make = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(make, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wheel = max(folder.glob("zsnapdb-*.whl"), key=lambda file: file.stat().st_mtime)
-    stage(tree, wheel, series)
+    # The folder may contain the wheel of a release, whose bytes must stay.
+    with tempfile.TemporaryDirectory() as built:
+        make = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", built]
+        subprocess.run(make, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (wheel,) = Path(built).glob("zsnapdb-*.whl")
+        stage(tree, wheel, series)
     version = wheel.name.split("-")[1]
     architecture_command = ["dpkg", "--print-architecture"]
     architecture = subprocess.run(architecture_command, check=True, capture_output=True, text=True).stdout.strip()
@@ -180,7 +183,17 @@ def build(folder: Path, series: Sequence[str] = SERIES) -> Path:
     package = folder / f"zsnapdb_{version}_{architecture}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(package)], check=True)
     shutil.rmtree(tree)
+    add_checksum(package)
     return package
+
+
+def add_checksum(package: Path) -> None:
+    """Add the package to the SHA256SUMS of the release in its folder, if there is one."""
+    file = package.with_name("SHA256SUMS")
+    if file.exists():
+        others = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.endswith(package.name)]
+        own = f"{hashlib.sha256(package.read_bytes()).hexdigest()}  {package.name}"
+        _write(file, "".join(f"{line}\n" for line in (*others, own)))
 
 
 def _completion(shell: str) -> str:

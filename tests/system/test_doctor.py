@@ -259,8 +259,8 @@ def test_an_account_that_may_write_is_missed_where_root_is_not_let_in(lab: Lab) 
     (diagnosis,) = json.loads(done.stdout)["instances"]
     hints = [finding["hint"] for finding in diagnosis["findings"] if finding["what"] == "recovery-account"]
     assert "GRANT TRIGGER ON *.* TO `zsnapdb`@`localhost`" in hints
-    (said,) = [finding["detail"] for finding in diagnosis["findings"] if finding["what"] == "bad day"]
-    assert "undo: see recovery-account; rescue into the server: see recovery-account" in said
+    (said,) = [finding["detail"] for finding in diagnosis["findings"] if finding["what"] == "recovery"]
+    assert "not possible now: undo, rescue into the server (recovery-account: " in said
 
 
 def test_fix_mends_what_is_safe_as_its_plan_says_and_the_doctor_agrees(

@@ -136,6 +136,6 @@ def test_host_without_a_library_of_the_server_refuses_every_copy_by_name(lab: La
             assert (refused.code, library.name in said, "damaged" in said) == (4, True, False), said
         findings = lab.zsnapdb("doctor", "main").stdout
         assert any(library.name in line for line in findings.splitlines() if line.startswith("warning  plugins"))
-        assert "clone: see plugins" in findings
+        assert "clone (plugins: " in findings
     finally:
         aside.rename(library)

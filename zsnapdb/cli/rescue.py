@@ -227,7 +227,7 @@ def undo(
         if yes or typer.confirm(question, default=False, err=True):
             chosen.events.tell(f"undoing the changes on the server of {chosen.name}")
             undone = undo.apply(writing, undone, proof.before)
-    show(report.UndoView(undone), json)
+    show(report.UndoView(undone, settings.clones.keep_unused), json)
 
 
 def _show_rows(view: UndoView, before: list[str]) -> list[str]:

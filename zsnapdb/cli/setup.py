@@ -161,7 +161,7 @@ def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
             raise typer.Exit(_REFUSED)
         return
     if not (yes or made.refusals):
-        require_yes("setup", report.SetupPlanView(made).text(), _QUESTION, json=json)
+        require_yes("setup", report.SetupPlanView(made).question(), _QUESTION, json=json)
     terminal = Terminal()
     done = steps.execute(made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell))
     show(report.SetupView(done, _print_results(steps.prove(made, terminal), terminal, json)), json)

@@ -344,7 +344,7 @@ class BackupStage(Strategy):
 
     properties = LockProperties(
         name="stage",
-        merit="BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader",
+        merit="commits wait for the snapshot (BACKUP STAGE BLOCK_COMMIT), so the position is exact; reads go on",
         waits="commits, DDL and writes to other engines",
         statement="BACKUP STAGE START",
         privileges=("RELOAD",),

@@ -216,4 +216,4 @@ class LocalSetsView(TabularView, kind="local-sets", document=documents.LocalSets
             (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
             for one in self.sets
         ]
-        return [Table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows, "no snapshot set is on this host")]
+        return [Table(("SET", "STATE", "OWN SPACE", "POSITION", "NEEDED BY"), rows, "no snapshot set is on this host")]

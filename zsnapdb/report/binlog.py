@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from zsnapdb.base.patterns import printable
-from zsnapdb.base.quantities import quantity, size
+from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.documents import binlog as documents
 from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.jobs.binlog.find import Search
@@ -153,7 +153,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
         lines = [
             f"{quantity(search.matched, 'transaction')} found in {quantity(len(search.read), 'binlog')}"
             + (f"; {len(listed)} are listed (--limit)" if search.matched > len(listed) else ""),
-            *([] if search.asks_archive else ["the archive was not read: a period that begins earlier reads it"]),
+            *([] if search.asks_archive else [_SERVER_ONLY]),
         ]
         if listed:
             widest = max(len(_gtid(entry)) for entry in listed)
@@ -219,12 +219,15 @@ def counts(part: TableChanges) -> str:
 
 
 _MOST_LISTED = 20
+_SERVER_ONLY = "not searched: the archive; `--between` with an earlier start searches it"
 
 
 class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="undo"):
     """The rows that a transaction changed and the conflicts that prevent an undo, for `zsnapdb undo`."""
 
     undo: Undo
+    sets_kept: float = 0.0
+    """The time in seconds for which the received sets of the test stay after their last use."""
 
     def rows(self) -> list[str]:
         """Return the lines about the transaction and the rows that it changed."""
@@ -247,6 +250,7 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
             lines.append("no row was changed since: all of them can be undone now")
         if undo.is_tried:
             lines.append("tried     on a clone of the server: every row was as before the transaction")
+            lines += _kept_sets(undo.instance, self.sets_kept)
         if undo.file is not None:
             lines.append(f"written   {undo.file}")
         if undo.file is not None and not undo.is_applied:
@@ -260,6 +264,16 @@ class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="un
                 "next      `--into FILE` proves and writes the SQL, `--apply` proves and runs it; nothing was changed"
             )
         return "\n".join(lines)
+
+
+def _kept_sets(instance: str, seconds: float) -> list[str]:
+    """Return lines about the received sets that the test of an undo leaves on this host."""
+    return [
+        "kept      the data right before and right after it, as received sets, for later clones",
+        f"          reap destroys them {format_duration(seconds)} after their last use (clones.keep_unused)",
+        "          `zsnapdb reap --plan` lists them; to destroy one at once:",
+        f"          `zsnapdb clone prepare {instance} --from received/NAME --remove`",
+    ]
 
 
 def _more(count: int) -> list[str]:

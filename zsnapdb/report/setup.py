@@ -18,6 +18,7 @@ from zsnapdb.planning.repository.sizing import BACKUP, NOTE, RESTORE, STORED, Si
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
 from zsnapdb.planning.setup.removal import RemovalPlan, RemovalStep
+from zsnapdb.planning.setup.summary import next_commands, remaining_steps, summarize
 from zsnapdb.report.backup import BackupView
 from zsnapdb.report.doctor import DoctorView
 from zsnapdb.report.trial import DrillView
@@ -31,6 +32,10 @@ class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocumen
 
     def text(self) -> str:
         return "\n".join([*_head(self.plan), *_steps(self.steps)])
+
+    def question(self) -> str:
+        """Return the text before the question: the plan, and below it a summary that stays in sight."""
+        return "\n".join([self.text(), "", "in short:", *(f"  {line}" for line in summarize(self.plan))])
 
     @property
     def steps(self) -> Sequence[SetupStep]:
@@ -46,18 +51,11 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
     def text(self) -> str:
         plan = self.plan
         lines = [*_head(plan), *(f"done: {step.title}" for step in plan.steps if step.action is not None)]
-        if plan.identity is not None:
-            lines += [
-                f"Without {plan.identity} no backup can be read: keep a copy outside this host.",
-                f"its recipient is {self.result.recipient}",
-            ]
-        if plan.signing_key is not None:
-            lines += [
-                f"This host believes only what {plan.signing_key} signs. A host that reads the repository needs:",
-                f'signers = ["{self.result.signer}"]',
-            ]
-        left = self.steps
-        return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])
+        left = [*remaining_steps(plan, self.result.recipient, self.result.signer)]
+        lines += ["what is left to do:", *_steps(left)] if left else ["nothing is left to do"]
+        useful = [*next_commands(plan)]
+        width = max(len(command) for command, _ in useful)
+        return "\n".join([*lines, "next:", *(f"  {command:<{width}}  {purpose}" for command, purpose in useful)])
 
     @property
     def plan(self) -> SetupPlan:

@@ -32,8 +32,8 @@ class DrillPlanView(View, kind="drill-plan", document=documents.DrillPlanDocumen
         what = plan.restore
         lines = [
             (
-                f"drill {what.instance} at {plan.requested} (backup {what.backup_id}) in {plan.place.container}, seed"
-                f" {plan.seed}"
+                f"drill {what.instance} at {plan.requested} (backup {what.backup_id}) in {plan.place.container},"
+                f" random seed {plan.seed}"
             )
         ]
         steps = [step.describe() for step in what.steps]
@@ -65,7 +65,7 @@ class EvidenceView(View, kind="drill", document=documents.DrillDocument):
             ),
             (
                 f"  made      {evidence.started:%Y-%m-%d %H:%M:%S} UTC on {evidence.host} by zsnapdb"
-                f" {evidence.tool_version}, {evidence.seconds:.1f} s, seed {evidence.seed}"
+                f" {evidence.tool_version}, {evidence.seconds:.1f} s, random seed {evidence.seed}"
             ),
             f"  server    {evidence.server_version or 'none was asked'}",
         ]
@@ -136,7 +136,7 @@ class MachineDrillPlanView(
             [
                 (
                     f"drill {restore.instance} at {plan.requested} (backup {restore.backup_id}) in"
-                    f" {plan.place.container}, seed {plan.seed}"
+                    f" {plan.place.container}, random seed {plan.seed}"
                 ),
                 f"  grade     {restore.grade}: {restore.grade_reason}",
                 *(f"  note      {note}" for note in restore.notes),

@@ -141,6 +141,7 @@ class BrowserPages:
             "overview.html",
             clones=clones,
             mine=[one for one in clones if one.is_mine],
+            limit=page_rows.reached_limit(clones, visit.person),
             concerns=page_rows.concerns_of(clones),
             instances=self.visits.instances(visit.session),
             objectives=protection_rows.objectives_of(document_of(told), visit.now)

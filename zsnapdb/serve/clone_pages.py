@@ -25,7 +25,9 @@ class ClonePages:
         """Show one page of the list of clones that the person may see and that match the search."""
         visit = self.visits.visit(request)
         asked = parsed(ClonesQuery, filled(request.query))
-        return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
+        clones = _clones_of(self.visits, visit)
+        limit = page_rows.reached_limit(clones, visit.person)
+        return visit.shows("clones.html", card=clones_page(clones, asked), limit=limit)
 
     def clone(self, request: PageRequest) -> PageAnswer:
         visit = self.visits.visit(request)
@@ -86,9 +88,6 @@ class ClonePages:
 
         return page
 
-    def _clones(self, visit: Visit) -> tuple[CloneRow, ...]:
-        return page_rows.clones_of(self.visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
-
     def _one_clone(self, visit: Visit, request: PageRequest) -> CloneRow:
         document = self.visits.ask(visit.session, in_path(request, "name", verbs.GetCloneVerb, "clone"))
         return page_rows.clone_of(document, visit.person, visit.now)
@@ -99,6 +98,10 @@ class ClonePages:
         if request.form.get("guid") != clone.facts.guid:
             raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
         return clone
+
+
+def _clones_of(visits: Visits, visit: Visit) -> tuple[CloneRow, ...]:
+    return page_rows.clones_of(visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
 
 
 def named(clone: CloneRow) -> Mapping[str, object]:
@@ -156,6 +159,7 @@ class NewClonePages:
             problem.status if problem is not None else 200,
             instances=instances,
             chosen=chosen,
+            limit=page_rows.reached_limit(_clones_of(self.visits, visit), visit.person),
             states=self.visits.states(visit, chosen) if is_known else None,
             fields=fields,
             problem=problem,

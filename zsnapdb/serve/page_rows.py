@@ -384,6 +384,15 @@ def log_lines_of(document: Document) -> tuple[str, ...]:
     return read(_Log, document).lines
 
 
+def reached_limit(clones: Sequence[CloneRow], person: Person) -> str:
+    """Return a sentence about the limit if the person has as many clones as this limit allows; else ""."""
+    count, most = sum(one.is_mine for one in clones), person.clones.most
+    if count < most:
+        return ""
+    have = f"You have {count} {'clone' if count == 1 else 'clones'}, and may have at most {most}"
+    return f"{have}: destroy one before you create another."
+
+
 def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
     """Return a sentence for each clone that needs attention."""
     return tuple(one.concerns for one in clones if one.concerns)

@@ -57,6 +57,7 @@ from zsnapdb.store.s3_client import (
     client_core,
     credentials_of,
     credentials_of_session,
+    credentials_source,
     error_code,
     request_limit,
     transfer_limit,
@@ -121,6 +122,7 @@ class S3Store:
         The credentials are None if botocore found none, or renews them itself.
         """
         core = client_core()
+        self._renewed_in = str(self._file) if self._file else credentials_source(core)
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
             return core, None
@@ -130,10 +132,6 @@ class S3Store:
         core = client_core()
         use_credentials(core, own)
         return core, own
-
-    @property
-    def _renewed_in(self) -> str:
-        return str(self._file) if self._file else "the environment, or in the shared credentials file of AWS"
 
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}

@@ -24,7 +24,13 @@ from botocore.awsrequest import (
     AWSHTTPSConnection,
     AWSHTTPSConnectionPool,
 )
-from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
+from botocore.credentials import (
+    Credentials,
+    EnvProvider,
+    ReadOnlyCredentials,
+    RefreshableCredentials,
+    SharedCredentialProvider,
+)
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -188,7 +194,9 @@ _BLOCK = 1 << 20
 MISSING = {"NoSuchKey", "404", "NotFound"}
 CONDITION_FAILED = {"PreconditionFailed", "ConditionNotMet", "412"}
 NOT_ALLOWED = {"AccessDenied", "403", "Forbidden", "AllAccessDisabled"}
-DENIED = {*NOT_ALLOWED, "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+WRONG_KEY = {"InvalidAccessKeyId", "SignatureDoesNotMatch"}
+"""Codes of an unknown key id, and of a secret that does not belong to it."""
+DENIED = {*NOT_ALLOWED, *WRONG_KEY}
 EXPIRED = {
     *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken", "RequestExpired"),
     *("InvalidClientTokenId", "UnrecognizedClientException", "AuthFailure"),
@@ -356,6 +364,8 @@ def _refusal(
         return RepositoryError(
             message, hint="create the bucket with object lock, or remove object_lock from the configuration"
         )
+    if code in WRONG_KEY:
+        return RepositoryError(message, hint=f"correct the key id and the secret in {renewed_in}")
     if code in DENIED or status in (401, 403):
         return RepositoryError(message, hint=denied_hint)
     if is_conditional and code in CHECKSUM_REFUSED | UNKNOWN_REQUEST:
@@ -428,6 +438,16 @@ def credentials_of_session(core: botocore.session.Session) -> S3Credentials | No
         return None
     key_id, secret, token, *_ = found.get_frozen_credentials()
     return S3Credentials(key_id, secret, token) if key_id and secret else None
+
+
+def credentials_source(core: botocore.session.Session) -> str:
+    """Return the place in which botocore finds the credentials, without their values."""
+    found = core.get_credentials()
+    if found is None or found.method == EnvProvider.METHOD:
+        return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment"
+    if found.method == SharedCredentialProvider.METHOD:
+        return f"the shared credentials file of AWS, {core.get_config_variable('credentials_file')}"
+    return f"botocore's source {found.method}"
 
 
 def use_credentials(core: botocore.session.Session, credentials: RenewedCredentials) -> None:

@@ -38,7 +38,7 @@ def test_rows_are_shown_before_the_test_and_the_question(
     answer: bool,
 ) -> None:
     config, seen, applied = tmp_path / "zsnapdb.toml", list[str](), list[str]()
-    config.write_text(CONFIGURATION)
+    config.write_text(f"{CONFIGURATION}\n[clones]\nkeep_unused = '3d'\n")
     logged: Any = SimpleNamespace(committed=1_764_000_000_000_000)
     undone = job.Undo("main", GTID, logged, (change(1), change(2)), ())
 
@@ -70,6 +70,9 @@ def test_rows_are_shown_before_the_test_and_the_question(
         assert row in test
     assert ("delete app.t (id=9)" in question) is bool(more)
     assert applied == ([GTID] if answer else [])
+    shown = capsys.readouterr().out
+    assert "reap destroys them 3 d after their last use" in shown
+    assert "`zsnapdb clone prepare main --from received/NAME --remove`" in shown
 
 
 def test_each_state_of_the_test_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,42 @@ def test_package_names_the_python_releases_of_its_libraries(tree: Path) -> None:
         assert (tree / "DEBIAN" / name).stat().st_mode & 0o777 == 0o755
 
 
+def test_upgrade_restarts_each_service_of_zsnapdb() -> None:
+    script = (ROOT / "packaging/debian/postinst").read_text(encoding="utf-8")
+    page = (ROOT / "docs/upgrade.md").read_text(encoding="utf-8")
+    units = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "configs/systemd").glob("*.service")}
+    services = [name for name, text in units.items() if "\nRestart=" in text and "/env zsnapdb" in text]
+    assert len(services) >= 6
+    (command,) = re.findall(r"systemctl try-restart (.*?) \|\| true", script, re.DOTALL)
+    for name in services:
+        shown = name.replace("@.", "@*.")
+        if "ExecStart=/usr/bin/env zsnapdb" in units[name]:
+            assert shown in command.replace("'", "").split()
+            assert f"{shown.removesuffix('.service')}" in page
+        else:
+            assert name.removesuffix(".service") in script, "the script says why it is not restarted"
+
+
+def test_state_folder_has_the_mode_of_the_units() -> None:
+    """systemd sets 0755 unless StateDirectoryMode= is set. QEMU and restored servers pass through the folder."""
+    folder = (ROOT / "packaging/debian/tmpfiles.conf").read_text(encoding="utf-8")
+    assert "d /var/lib/zsnapdb 0755 root root -" in folder
+    assert "install -d -m 0755 /var/lib/zsnapdb\n" in (ROOT / "packaging/debian/postinst").read_text(encoding="utf-8")
+    assert [path for path in (ROOT / "configs/systemd").iterdir() if "StateDirectoryMode" in path.read_text()] == []
+
+
+def test_package_is_added_to_the_checksums_once(tmp_path: Path) -> None:
+    package, sums = tmp_path / "zsnapdb_1_amd64.deb", tmp_path / "SHA256SUMS"
+    package.write_bytes(b"first")
+    debian_package.add_checksum(package)
+    assert not sums.exists(), "without a release there is no such file"
+    sums.write_text("00  a.whl\n")
+    for body in (b"first", b"second"):
+        package.write_bytes(body)
+        debian_package.add_checksum(package)
+        assert sums.read_text() == f"00  a.whl\n{hashlib.sha256(body).hexdigest()}  zsnapdb_1_amd64.deb\n"
+
+
 def test_purge_removes_nothing_below_a_mounted_dataset() -> None:
     script = (ROOT / "packaging/debian/postrm").read_text(encoding="utf-8")
     removals = [line for line in script.splitlines() if re.search(r"\brm -\w*r", line)]

@@ -52,7 +52,8 @@ from zsnapdb.planning.setup.facts import (
     SetupRefusal,
 )
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, planned_move
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay, StartedMove, plan_setup
+from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay, StartedMove, plan_setup
+from zsnapdb.planning.setup.summary import summarize
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.repository import drills, marker
 from zsnapdb.repository.catalogue import Summary
@@ -207,8 +208,49 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     assert f"its recipient is {result.recipient}" in text
     assert f'signers = ["{result.signer}"]' in text
     assert "keep a copy outside this host" in text
+    assert "nothing is left to do" not in text
     assert (host.configuration.parent / "identity").read_text().split()[-1] not in text, "the secret is not printed"
     assert host.passwords["zsnapdb"] not in SetupView(result).document() + SetupPlanView(host.plan()).document()
+
+
+def test_result_names_the_present_process_and_next_commands(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = host.plan()
+    assert made.server is not None
+    made = replace(made, server=replace(made.server, has_binlog=True))
+    monkeypatch.setattr(discovery, "server_processes", lambda: [replace(PROCESS, pid=900)])
+    text = SetupView(setup_steps.execute(made)).text()
+    assert "process 900" in text
+    _, _, shown = text.partition("\nnext:\n")
+    for command_name in ("status main", "binlog find main", "undo main", "rescue main", "rewind main"):
+        assert f"  zsnapdb {command_name} " in shown, "the commands are the last lines"
+
+
+def test_result_without_keys_and_steps_says_that_nothing_is_left(host: FakeHost) -> None:
+    host.answers = replace(host.answers, encrypt=False, sign=False)
+    assert "nothing is left to do\nnext:" in SetupView(host.setup()).text()
+
+
+def test_question_follows_a_short_summary_of_the_effects(host: FakeHost) -> None:
+    shown = SetupPlanView(host.plan()).question().partition("\nin short:\n")[2].splitlines()
+    assert shown[0] == "  the server keeps running, and its files stay where they are"
+    assert f"the identity {host.configuration.parent / 'identity'}" in shown[1]
+    assert "the database account zsnapdb@localhost" in shown[1]
+    assert len(shown) <= 6
+
+
+@pytest.mark.parametrize(
+    ("actions", "line"),
+    [
+        ((SetupAction.BINLOG,), "the server restarts once"),
+        ((None, SetupAction.CONFIGURATION, None), "you do steps 1, 3 yourself"),
+        (tuple(PROOF), "then setup checks everything"),
+    ],
+)
+def test_summary_names_restarts_and_steps_of_the_user(
+    host: FakeHost, actions: tuple[SetupAction | None, ...], line: str
+) -> None:
+    made = replace(host.plan(), steps=tuple(SetupStep("step", action=action) for action in actions))
+    assert [text for text in summarize(made) if text.startswith(line)]
 
 
 def test_what_the_plan_shows_is_what_setup_does(host: FakeHost) -> None:

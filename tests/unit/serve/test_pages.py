@@ -311,13 +311,17 @@ def test_error_page_shows_the_pages_of_the_role_and_the_way_back(host: ServeHost
     assert "/new" not in links(viewer.get("/clones/gone").text)
 
 
-def test_overview_offers_no_clone_at_the_limit(tmp_path: Path) -> None:
+def test_pages_show_the_limit_instead_of_a_new_clone(tmp_path: Path) -> None:
     host = ServeHost(tmp_path, per_subject=1)
     with host.helper():
         host.clones(MINE)
-        overview = logged_in(host).page("/")
-    assert "limit reached" in overview.text
-    assert [one["href"] for one in overview.all("a") if "/new" in one["href"]] == ["/new"], "the navigation"
+        browser = logged_in(host)
+        pages = [browser.page(path) for path in ("/", "/clones", "/new")]
+    assert "limit reached" in pages[0].text
+    for page in pages:
+        assert "You have 1 clone, and may have at most 1: destroy one" in page.text
+        assert [one["href"] for one in page.all("a") if "/new" in one["href"]] == ["/new"], "the navigation"
+    assert not [form for form in pages[2].all("form") if form["action"] == "/clones"]
 
 
 def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrowser) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.support.dialect_server import Answer, DialectRequest, DialectServer, dialect_server, refusal
 from zsnapdb.base.errors import ExistsError, RepositoryError, UnreachableError
 from zsnapdb.store.layers import RetryingStore
-from zsnapdb.store.s3_client import S3Options
+from zsnapdb.store.s3_client import WRONG_KEY, S3Options
 
 CODES = (
     *("InvalidRequest", "InvalidArgument", "AccessDenied", "NotImplemented", "XNotImplemented", "MissingContentMD5"),
@@ -186,6 +186,27 @@ def test_credentials_that_were_not_renewed_are_asked_for_by_name(served: Dialect
     assert str(served.credentials) in caught.value.hint
     assert not isinstance(caught.value, UnreachableError)
     assert served.count("PUT") == 1
+
+
+@pytest.mark.parametrize("code", sorted(WRONG_KEY))
+@pytest.mark.parametrize("source", ["file", "environment", "shared file"])
+def test_wrong_key_is_reported_with_its_source_and_without_it(
+    served: DialectServer, monkeypatch: pytest.MonkeyPatch, source: str, code: str
+) -> None:
+    shared = served.folder / "shared"
+    shared.write_text("[default]\naws_access_key_id = KEYID\naws_secret_access_key = hidden\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    if source == "environment":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYID")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    served.dialect.any = lambda request: refusal(403, code)
+    with pytest.raises(RepositoryError, match=code) as caught:
+        served.store(has_file=source == "file").check()
+    places = {"file": str(served.credentials), "environment": "AWS_ACCESS_KEY_ID", "shared file": str(shared)}
+    assert places[source] in caught.value.hint
+    assert not {"KEYID", "hidden"} & set(f"{caught.value} {caught.value.hint}".split())
 
 
 def test_renewed_credentials_that_are_refused_too_are_tried_once(served: DialectServer) -> None:

@@ -62,12 +62,12 @@ class DialectServer:
         self.credentials.write_text(text)
         self.credentials.chmod(0o600)
 
-    def store(self, options: S3Options | None = None) -> S3Store:
+    def store(self, options: S3Options | None = None, *, has_file: bool = True) -> S3Store:
         return S3Store(
             "backups",
             endpoint=f"http://127.0.0.1:{self.port}",
             region="us-east-1",
-            credentials_file=self.credentials,
+            credentials_file=self.credentials if has_file else None,
             addressing="path",
             connections=2,
             options=options,

@@ -61,6 +61,7 @@ from zsnapdb.planning.backup.placement import (
     mount_points,
     place,
 )
+from zsnapdb.planning.health.facts import lost_hint
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.version_compatibility import objections_to_files, objections_to_settings
 from zsnapdb.planning.server_facts import ServerFacts
@@ -316,7 +317,8 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatas
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
         if dataset not in there:
-            findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
+            hint = f"find its name with `zfs list`, and correct volumes; {lost_hint(instance.name)}"
+            findings.append(unfit("datasets", f"{name} does not exist", hint))
             continue
         kind, encryption = (seen[dataset][key].value for key in ("type", "encryption"))
         if kind != "filesystem":

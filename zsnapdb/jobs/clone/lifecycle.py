@@ -308,7 +308,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Record a heartbeat of the clone's holder.
 
     Raises:
-        PreflightError: the clone expects no heartbeats.
+        PreflightError: the clone expects no heartbeats, or its lease has ended, so that no heartbeat keeps it.
     """
     info = ready(settings, host, name)
     if info.lease.heartbeat is None:
@@ -317,6 +317,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
             hint="make a clone with --heartbeat, such as 60s",
             about=(info.owner,),
         )
+    require_lease(host, info)
     clone_info.beat(host, info.name)
     now_there = Heartbeat(info.lease.heartbeat.every, host.latest(), 0.0)
     return replace(info, lease=replace(info.lease, heartbeat=now_there))

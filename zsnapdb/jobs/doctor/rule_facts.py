@@ -134,7 +134,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         ),
         copy_options=instance.settings.server.options,
         uses_selinux=kernel_facts.uses_selinux(),
-        recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
+        recovery=reader.read("the needs of undo, rescue and rewind", lambda: _recovery(instance, session, observed)),
         local_repository=reader.read("the place of the repository", lambda: local_repository(instance)),
         unread=tuple(reader.unread),
     )

@@ -56,7 +56,7 @@ def open_session(instance: Instance, *, read_timeout: float = 60.0) -> Session:
         elif stopped is not None:
             cause, hint = stopped.describe(instance.name), stopped.hint(instance.name)
         elif missing is not None:
-            cause, hint = missing.describe(), f"{missing.hint()}, then start the server"
+            cause, hint = missing.describe(), missing.hint(instance.name, "start the server")
         else:
             raise
         raise ServerError(f"{error.message}; {cause}", hint=hint) from error

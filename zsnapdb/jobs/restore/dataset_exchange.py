@@ -220,7 +220,7 @@ def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
         seen = OwnSettings.read(part.place)
         names = [*sorted(seen.properties), *(["rights (zfs allow)"] if seen.rights else [])]
         if names:
-            said.append(f"the restored {part.place} gets what the site has set there: {', '.join(names)}")
+            said.append(f"the restored {part.place} gets the settings that production has there: {', '.join(names)}")
         said += _too_large(part, seen, [clone for clone in clones if clone.role == part.role])
     where = "up to the point go to the restored datasets, later ones stay on" if clones else "stay on"
     keeps = "the replaced datasets keep their properties and rights; a reservation moves to the restored ones"

@@ -19,7 +19,15 @@ from zsnapdb.planning.sql_quoting import quoted
 
 _PACKAGE = Path(__file__).parents[2]
 _FOLDERS = ("configs", "hooks", "docs")
-_PAGES = ("doctor.md", "health.md", "notifications.md", "other-snapshots.md", "restore.md", "servers.md")
+_PAGES = (
+    "disaster-recovery.md",
+    "doctor.md",
+    "health.md",
+    "notifications.md",
+    "other-snapshots.md",
+    "restore.md",
+    "servers.md",
+)
 """The pages for administrators. The other pages in `docs` are for contributors."""
 _ACCOUNT = re.compile(r"\bzsnapdb@localhost\b")
 DEFAULT_USER = "zsnapdb"

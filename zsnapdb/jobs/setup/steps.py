@@ -36,6 +36,7 @@ from zsnapdb.jobs.setup.later_steps import account_refusal, before_keys
 from zsnapdb.jobs.trial import drill
 from zsnapdb.jobs.trial.drill import DrillResult
 from zsnapdb.mysql import accounts
+from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.facts import SetupAnswers
@@ -98,7 +99,8 @@ def execute(
                 signer = signer or _make_signing_key(plan)
             else:
                 _do(plan, step, recipient)
-    return SetupResult(executed(plan), recipient, signer)
+    pid = next((one.pid for one in discovery.server_processes() if plan.socket in one.sockets), None)
+    return SetupResult(executed(plan, pid), recipient, signer)
 
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:

@@ -165,8 +165,8 @@ class DrillLog:
     def note_no_probes(self, instance: Instance) -> None:
         """Record that no probes are configured, so the content of the data was not checked."""
         self.notes.append(
-            f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
-            " not checked"
+            f"no probe (your own SQL query with its expected result) is configured in"
+            f" [[instance.{instance.name}.drill.probe]]: the meaning of the data was not checked"
         )
 
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.planning.advice.facts import AdviceFacts, Rule, RuleFinding
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, repairs_torn_pages, warning
 from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
 
@@ -389,12 +389,21 @@ test the undo.
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return a finding that lists the usable emergency commands, and the reasons against the unusable ones."""
-    against = {finding.what for finding in findings if finding.severity is not Severity.OK}
-    missing = {name: [what for what in (*needs, *_ALL_NEED) if what in against] for name, needs in _NEEDS.items()}
-    text = ", ".join(name for name, why in missing.items() if not why) or "nothing"
-    why_not = "; ".join(f"{name}: see {why[0]}" for name, why in missing.items() if why)
-    return ok("bad day", f"possible as it is: {text}{f'; {why_not}' if why_not else ''}")
+    """Return a finding that lists the usable emergency commands, and the reasons against the unusable ones.
+
+    The finding is a warning if no command is usable.
+    """
+    against: dict[str, FitnessFinding] = {}
+    for finding in findings:
+        if finding.severity is not Severity.OK:
+            against.setdefault(finding.what, finding)
+    usable, blocked = list[str](), dict[str, list[str]]()
+    for name, needs in _NEEDS.items():
+        obstacle = next((what for what in (*needs, *_ALL_NEED) if what in against), None)
+        (usable if obstacle is None else blocked.setdefault(obstacle, [])).append(name)
+    reasons = "; ".join(f"{', '.join(names)} ({what}: {against[what].detail})" for what, names in blocked.items())
+    text = f"possible now: {', '.join(usable) or 'nothing'}{f'; not possible now: {reasons}' if reasons else ''}"
+    return ok("recovery", text) if usable else warning("recovery", text, against[next(iter(blocked))].hint)
 
 
 def _account(facts: AdviceFacts) -> Iterable[RuleFinding]:

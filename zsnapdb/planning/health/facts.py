@@ -121,14 +121,24 @@ class MissingVolume:
     def describe(self) -> str:
         return f"the server's files are on {self.dataset}, but {self.reason.value}"
 
-    def hint(self) -> str:
-        """Return the commands that make the files available."""
-        return {
+    def hint(self, instance: str, start: str) -> str:
+        """Return the commands that make the files available, followed by `start`, the start of the server."""
+        available = {
             MissingReason.POOL: f"`zpool import {pool_of(self.dataset)}` (`zpool import` lists the pools)",
             MissingReason.ABSENT: f"find its new name with `zfs list -r {pool_of(self.dataset)}`, and mount it",
             MissingReason.KEY: f"`zfs load-key {self.dataset}; zfs mount {self.dataset}`",
             MissingReason.UNMOUNTED: f"`zfs mount {self.dataset}`",
         }[self.reason]
+        is_lost = self.reason in (MissingReason.POOL, MissingReason.ABSENT)
+        return f"{available}, then {start}{f'; {lost_hint(instance)}' if is_lost else ''}"
+
+
+def lost_hint(instance: str) -> str:
+    """Return a hint for an instance whose datasets may be destroyed."""
+    return (
+        f"if it is lost, `zsnapdb restore {instance} --handover promote --plan` shows its restore from the repository,"
+        " and `zsnapdb example disaster-recovery.md` all steps"
+    )
 
 
 @dataclass(frozen=True)
@@ -172,7 +182,7 @@ class StoppedServer:
         """Return a hint that begins with the cause, because a rewind replaces the data and not a wrong option."""
         start = f"`systemctl start {self.unit}`"
         if self.missing is not None:
-            return f"{self.missing.hint()}, then {start}"
+            return self.missing.hint(instance, start)
         if self.refused:
             return f"{OPTIONS_HINT}; then {start}"
         log = f"`journalctl -u {self.unit} -n 50`"

@@ -302,8 +302,9 @@ def _drill(facts: HealthFacts, limit: float, age: _Judge) -> Judgement:
 def _check(kind: Objective, check: CheckFact | None, limit: float, hint: str, age: _Judge) -> Judgement:
     if check is None:
         return Judgement(kind, Verdict.BROKEN, "there is no backup that can be restored and checked", hint, limit=limit)
-    how = "the last check" if check.was_checked else "never checked: its time"
-    return age(kind, f"{how} of backup {check.backup_id}", check.since, limit, hint)
+    backup = f"backup {check.backup_id}"
+    what = f"the last check of {backup}" if check.was_checked else f"{backup}, which was never checked,"
+    return age(kind, what, check.since, limit, hint)
 
 
 def _window(facts: HealthFacts, limit: float) -> Judgement:

@@ -479,11 +479,17 @@ def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
     ]
 
 
-def executed(plan: SetupPlan) -> SetupPlan:
-    """Return the plan, updated for its execution. If the plan moved files, the server's files are now on ZFS."""
+def executed(plan: SetupPlan, pid: int | None) -> SetupPlan:
+    """Return the plan, updated for its execution. `pid` is the present process of the server, if it was found.
+
+    If the plan moved files, the server's files are now on ZFS.
+    """
+    if plan.server is not None and pid is not None:
+        plan = replace(plan, server=replace(plan.server, pid=pid))
     if plan.way is not SetupWay.MOVE or plan.move is None:
         return plan
-    server = replace(plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=plan.move.datasets[1].name)
+    place = plan.move.datasets[1].name
+    server = replace(plan.server or plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=place)
     past = (*_move_notes(plan.move, plan.move_step), _INTERRUPTED)
     return replace(plan, server=server, notes=tuple(note for note in plan.notes if note not in past))
 

@@ -71,7 +71,7 @@ def test_without_a_period_the_binlogs_of_the_server_are_read_and_not_the_archive
     assert (answer.asks_archive, [file.history for file in answer.read]) == (False, [None, None])
     text = SearchView("main", answer).text()
     assert "app.t (3 deleted)" in text
-    assert "a period that begins earlier" in text
+    assert "not searched: the archive; `--between` with an earlier start searches it" in text
     assert "`zsnapdb undo main --gtid GTID`" in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -38,15 +38,15 @@ def pool(monkeypatch: pytest.MonkeyPatch, host: Host) -> ClonePool:
     return pool
 
 
-def made(pool: ClonePool, every: str, age: int = 0) -> None:
-    """Make a clone `ci` that was made so many seconds ago, with a long lease."""
+def made(pool: ClonePool, every: str, age: int = 0, left: int = 86400) -> None:
+    """Make a clone `ci` that was made so many seconds ago, whose lease ends in `left` seconds."""
     now = datetime.now(UTC)
     pool.clone(
         "ci",
         f"{SOURCE}@zsnapdb-20261120T100000Z-0001",
         heartbeat=every,
         created=stamp(now - timedelta(seconds=age)),
-        expires=stamp(now + timedelta(days=1)),
+        expires=stamp(now + timedelta(seconds=left)),
     )
 
 
@@ -95,6 +95,15 @@ def test_where_no_heartbeat_is_expected_none_ends_the_clone_and_none_is_taken(po
     assert verdict(host) is LeaseVerdict.KEEP
     with pytest.raises(PreflightError, match="no heartbeats are expected"):
         lifecycle.beat(SETTINGS, host, "ci")
+
+
+def test_heartbeat_after_the_end_of_the_lease_is_refused(pool: ClonePool, host: Host) -> None:
+    made(pool, "60", age=3600, left=-60)
+    with pytest.raises(PreflightError, match="the lease of clone ci ended at") as refused:
+        lifecycle.beat(SETTINGS, host, "ci")
+    assert "extend its lease first" in refused.value.hint
+    assert not clone_info.heartbeat_file(host, "ci").exists()
+    assert verdict(host) is LeaseVerdict.REAP
 
 
 @pytest.mark.parametrize("every", ["", "0x10", "-5", "60 ", "\u0661", "9" * 400])

@@ -15,7 +15,9 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.stored_backups import Site
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.doctor.instance_checks import describe_stored
 from zsnapdb.jobs.repository import copy, protection_status, verify
+from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.repository.protection import AllStatusView, StatusView
 from zsnapdb.repository import drills
@@ -74,6 +76,15 @@ def test_silence_breaks_objectives_though_nothing_else_changes(site: Site) -> No
         "verify-age",
         "drill",
     }
+
+
+def test_doctor_reports_the_missing_first_backup_once(site: Site) -> None:
+    site.instance().open_or_create_repository()
+    instance = Instance.of(settings(site), "main").on_host(site.host)
+    (finding,) = [one for one in describe_stored(instance) if one.what == "objective"]
+    assert finding.detail.startswith("there is no backup yet: rpo, ")
+    assert finding.severity is Severity.WARNING
+    assert finding.hint == "run `zsnapdb backup main`"
 
 
 def test_a_drill_that_failed_after_one_that_passed_breaks_the_objective(site: Site) -> None:

@@ -113,7 +113,7 @@ def with_memory(**changes: Any) -> AdviceFacts:
 
 
 def with_recovery(**changes: Any) -> AdviceFacts:
-    """Return the good facts with other ways out of a bad day."""
+    """Return the good facts with other facts about recovery."""
     assert GOOD.recovery is not None
     return replace(GOOD, recovery=replace(GOOD.recovery, **changes))
 

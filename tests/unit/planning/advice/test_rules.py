@@ -47,18 +47,26 @@ def small_pool(flush_method: str = "O_DIRECT") -> AdviceFacts:
     return with_variables(innodb_buffer_pool_size=str(8 * GIB), innodb_flush_method=flush_method)
 
 
-def test_what_is_possible_on_a_bad_day_is_said_with_the_finding_that_says_why_not() -> None:
-    assert possible(judge_advice(GOOD, ())).detail.endswith("undo, rescue into the server, rewind, drill, clone")
-    said = possible(judge_advice(with_recovery(no_control="no unit"), ())).detail
-    assert said.endswith("possible as it is: undo, rescue into the server, drill, clone; rewind: see rewind-control")
+COMMANDS = "undo, rescue into the server, rewind, drill, clone"
+
+
+def test_recovery_lists_possible_commands_and_reasons() -> None:
+    good = possible(judge_advice(GOOD, ()))
+    assert (good.severity, good.what, good.detail) == (Severity.OK, "recovery", f"possible now: {COMMANDS}")
+    found = possible(judge_advice(with_recovery(no_control="no unit", lets_root_in=False), ()))
+    assert found.severity is Severity.OK
+    assert found.detail == (
+        "possible now: drill, clone; not possible now: undo, rescue into the server (recovery-account: root is not let"
+        " in by the socket: `rescue --into-instance` and `undo --apply` need --user); rewind (rewind-control: no unit)"
+    )
 
 
 @pytest.mark.parametrize("what", ["server program", "plugins"])
 def test_no_emergency_command_is_possible_without_a_fitting_server(what: str) -> None:
     """Each of them starts a server on restored or cloned data."""
-    said = possible([*judge_advice(GOOD, ()), warning(what, "none fits")]).detail
-    commands = ("undo", "rescue into the server", "rewind", "drill", "clone")
-    assert said == f"possible as it is: nothing; {'; '.join(f'{command}: see {what}' for command in commands)}"
+    found = possible([*judge_advice(GOOD, ()), warning(what, "none fits", "install it")])
+    assert (found.severity, found.hint) == (Severity.WARNING, "install it")
+    assert found.detail == f"possible now: nothing; not possible now: {COMMANDS} ({what}: none fits)"
 
 
 PLANTED: dict[str, list[AdviceFacts]] = {

@@ -415,15 +415,16 @@ def test_an_executed_move_says_where_the_files_are(step: MoveStep) -> None:
     move = planned(ELSEWHERE).move
     assert move is not None
     plan = plan_setup(FACTS, replace(ANSWERS, move=True), StartedMove(move, MoveDecision(step)))
-    done = executed(plan)
+    done = executed(plan, 900)
     assert done.server is not None
+    assert done.server.pid == 900, "the process of the stopped server is gone"
     assert (done.server.datadir, done.server.dataset) == ("/var/lib/mysql/data", "tank/mysql/data")
     assert done.server.is_on_zfs
     lost = set(plan.notes) - set(done.notes)
     assert all(re.search("are copied|were copied|server stops|interrupted", note) for note in lost)
     assert not [note for note in done.notes if re.search("are copied|were copied|server stops|interrupted", note)]
     assert any("the old files stay in" in note for note in done.notes)
-    assert executed(planned()) == planned()
+    assert executed(planned(), None) == planned()
 
 
 def test_a_mount_point_is_not_renamed_and_the_copy_lies_beside_it() -> None:
