@@ -106,10 +106,13 @@ class CloudClient:
     endpoint: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def renew(self, refused: Any) -> bool:
+    def renew(self, refused: Any, *, is_expired: bool) -> bool:
         """Read the credentials again after the provider refused the credentials of a raw client.
 
-        Return whether the client now has newer credentials.
+        `is_expired`: the provider refused the token of the raw client. The library reuses a token until this host's
+        clock says that the token has ended, so a new raw client is created even with the same credentials.
+
+        Return whether the client now has newer credentials or a new token.
         """
         with self._lock:
             # The credentials file may be incomplete while another program writes it. The provider's refusal is then the
@@ -117,6 +120,8 @@ class CloudClient:
             with contextlib.suppress(ConfigError):
                 if self.read is not None and self.create is not None and (now := self.read()) != self.used:
                     self.raw, self.used = self.create(now), now
+            if is_expired and self.create is not None and self.raw is refused:
+                self.raw = self.create(self.used)
             return self.raw is not refused
 
 
@@ -227,6 +232,11 @@ class CloudFailure:
     def is_denied(self) -> bool:
         """Whether the provider refused the credentials, or the account lacks the permission."""
         return self.status in (401, 403)
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the provider refused the token itself. A missing permission has another status."""
+        return self.status == 401
 
     @classmethod
     def parse(cls, error: BaseException) -> CloudFailure:
