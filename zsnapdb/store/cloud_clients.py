@@ -200,6 +200,7 @@ FAILURES: tuple[type[Exception], ...] = (exceptions.BaseError, FileNotFoundError
 """The exceptions that a failed request raises."""
 _CONDITIONS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PreconditionFailed"}
 _NO_BUCKET = re.compile(r"ContainerNotFound|NoSuchBucket|[Tt]he specified (container|bucket) does not exist")
+_ODD_KEY = re.compile(r'object with invalid path: [^"]{0,40}Path "([^"]{1,1000})')
 _STATUS = re.compile(r"status code: ([1-5][0-9][0-9])\b|\(code: ([1-5][0-9][0-9])\)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
@@ -258,6 +259,11 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
     if isinstance(error, TimeoutError):
         return UnreachableError(
             f"{failed}: the answer takes too long", hint="check the endpoint and the network; the next run continues"
+        )
+    if odd := _ODD_KEY.search(str(error)):
+        return RepositoryError(
+            f"{failed}: the client library cannot list the object {odd[1]!r}",
+            hint="remove this object with the provider's own tools; zsnapdb did not write it",
         )
     told = CloudFailure.parse(error)
     message = f"{failed}: {told.message}" + (f" ({told.code})" if told.code else "")

@@ -192,6 +192,25 @@ def test_replacement_without_a_version_is_refused(tmp_path: Path) -> None:
     assert not served.requests
 
 
+ODD_KEYS = ["a/b//c", "a/./b", "a/../b", "a/line\nbreak", "a/tab\t"]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+@pytest.mark.parametrize("call", ["list", "folders"])
+def test_key_that_the_library_cannot_list_is_named(call: str, key: str, tmp_path: Path) -> None:
+    with google_server(tmp_path) as (served, settings):
+        store = opened(settings)
+        served.objects[key] = (1, b"x", datetime.now(UTC))
+        if call == "folders" and key == "a/b//c":
+            assert list(store.folders("a/")) == ["b"]
+            return
+        with pytest.raises(RepositoryError, match="cannot list the object") as caught:
+            ask(store, call)
+        assert repr(key)[1:5] in caught.value.message
+        assert "\n" not in caught.value.message
+        assert "remove this object" in caught.value.hint
+
+
 def test_missing_container_is_named_with_a_hint(tmp_path: Path) -> None:
     settings = azurite_settings(tmp_path).model_copy(update={"url": f"azure://{ACCOUNT}/nowhere"})
     store = opened(settings)
