@@ -94,7 +94,9 @@ class CloudStore:
                 # The library's own text can contain the provider's whole answer, so the text is not shown as the cause.
                 at = f" at {self._client.endpoint}" if self._client.endpoint else ""
                 failed = f"{doing} in {self.where}{at}"
-                raise zsnapdb_error(error, failed, self.where, is_condition=is_conditional) from None
+                raise zsnapdb_error(
+                    error, failed, self.where, credentials=self._client.credentials, is_condition=is_conditional
+                ) from None
         return self._ask(doing, request, seconds, is_conditional=is_conditional, is_repeated=True)
 
     def check(self) -> None:

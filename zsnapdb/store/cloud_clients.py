@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,6 +104,8 @@ class CloudClient:
     create: Callable[[Mapping[str, str]], Any] | None = None
     used: Mapping[str, str] = field(default_factory=dict, repr=False)
     endpoint: str | None = None
+    credentials: str = "the environment variables or the identity of this host"
+    """The place of the credentials, for messages."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renew(self, refused: Any, *, is_expired: bool) -> bool:
@@ -167,7 +169,8 @@ def connect(settings: RepositorySettings) -> CloudClient:
         reader = google_credentials if address.scheme == "gs" else azure_credentials
         read = functools.partial(reader, file)
     first = read() if read is not None else {}
-    return CloudClient(where, create(first), address.scheme == "gs", read, create, first, endpoint)
+    client = CloudClient(where, create(first), address.scheme == "gs", read, create, first, endpoint)
+    return client if file is None else replace(client, credentials=str(file))
 
 
 @functools.cache
@@ -209,7 +212,6 @@ _CERTIFICATE = re.compile(r"invalid peer certificate|certificate verify failed",
 _TOKEN = re.compile(r"[Tt]oken request|OAuth|credential|169\.254\.169\.254|metadata")
 _AGAIN = {"OperationAborted", "Conflict", "ServerBusy", "InternalError", "OperationTimedOut", "RequestTimeout"}
 _LATER = "see the provider's status; the next run continues"
-DENIED_HINT = "check the credentials, and the rights of their account to the container or bucket"
 
 
 def _first_line(error: BaseException) -> str:
@@ -251,10 +253,11 @@ class CloudFailure:
         )
 
 
-def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: bool) -> ZsnapdbError:
+def zsnapdb_error(error: Exception, failed: str, bucket: str, *, credentials: str, is_condition: bool) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `is_condition` says whether the request had a condition on the object's version or existence.
+    `credentials` names the place of the credentials. `is_condition` says whether the request had a condition on the
+    object's version or existence.
     """
     if isinstance(error, TimeoutError):
         return UnreachableError(
@@ -276,7 +279,8 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
     if told.code in ("BlobArchived", "BlobBeingRehydrated"):
         return ArchivedError(message, hint="move the blobs to an online access tier, then run the command again")
     if told.is_denied:
-        return RepositoryError(message, hint=DENIED_HINT)
+        hint = f"check the credentials in {credentials}, and the rights of their account to the container or bucket"
+        return RepositoryError(message, hint=hint)
     if told.code in _AGAIN or told.status in (408, 429) or told.status >= 500:
         return UnreachableError(message, hint=_LATER)
     if told.status == 0 and _CERTIFICATE.search(str(error)):

@@ -162,6 +162,7 @@ def test_refusal_of_a_provider_has_one_meaning(call: str, status: int, code: str
         assert caught.value.hint
         assert "Debug source" not in caught.value.message
         assert len(served.requests) == (2 if status == 401 else 1)
+        assert (str(tmp_path / "service-account.json") in caught.value.hint) is (status in (401, 403))
 
 
 def ask(store: Store, call: str) -> None:
