@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import IO
 from xml.sax.saxutils import escape
 
 ACCOUNT = "devstoreaccount1"
@@ -27,18 +28,41 @@ BUCKET = "backups"
 
 def start_azurite(program: str) -> tuple[subprocess.Popen[bytes], int]:
     """Start Azurite, whose blobs are in memory. Return its process, and its port on 127.0.0.1."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = _free_port()
     words = ("--blobPort", str(port), "--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck")
-    process = subprocess.Popen((program, "--silent", *words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return _start(program, ("--silent", *words), b"successfully listens"), port
+
+
+def start_fake_gcs_server(program: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start fake-gcs-server, whose objects are in memory. Return its process, and its port on 127.0.0.1."""
+    port = _free_port()
+    here = f"127.0.0.1:{port}"
+    words = ("-scheme", "http", "-backend", "memory", "-host", "127.0.0.1", "-port", str(port), "-log-level", "info")
+    return _start(program, (*words, "-public-host", here, "-external-url", f"http://{here}"), b"server started"), port
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def _start(program: str, words: tuple[str, ...], ready: bytes) -> subprocess.Popen[bytes]:
+    """Start a server, and return when its output contains `ready`."""
+    process = subprocess.Popen((program, *words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     said = b""
-    while b"successfully listens" not in said:
-        ready, _, _ = select.select([process.stdout], [], [], 60)
-        more = os.read(process.stdout.fileno(), 4096) if ready else b""
+    while ready not in said:
+        readable, _, _ = select.select([process.stdout], [], [], 60)
+        more = os.read(process.stdout.fileno(), 4096) if readable else b""
         assert more, said
         said += more
-    return process, port
+    threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
+    return process
+
+
+def _drain(output: IO[bytes]) -> None:
+    while output.read(1 << 16):
+        pass
 
 
 def create_container(port: int, name: str) -> None:
@@ -49,6 +73,14 @@ def create_container(port: int, name: str) -> None:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("PUT", f"{path}?restype=container", headers=headers)
         assert connection.getresponse().status == 201
+
+
+def create_bucket(port: int, name: str) -> None:
+    """Create a bucket by the JSON API of Google."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        body = f'{{"name": "{name}"}}'
+        connection.request("POST", "/storage/v1/b?project=p", body, {"Content-Type": "application/json"})
+        assert connection.getresponse().status == 200
 
 
 def shared_access_signature(container: str, until: datetime) -> str:
