@@ -214,6 +214,11 @@ def several_processors() -> list[Product]:
     ]
 
 
+def cloud_library() -> Product:
+    """Return the product with the client library of Azure and Google, which only the campaign `clouds` needs."""
+    return Product("cloud-library", (*recipe.CLOUD_PACKAGES, "1"), ("guest",), steps.cloud_library)
+
+
 def _named(name: str) -> Product:
     from . import servers, zfs_releases
 

@@ -165,3 +165,5 @@ PYTHON_PACKAGES = (
 )
 SITE_PACKAGES = tuple(PROJECT["optional-dependencies"]["docs"])
 """Packages that build the documentation site."""
+CLOUD_PACKAGES = tuple(PROJECT["optional-dependencies"]["azure"])
+"""The client library of Azure and Google."""

@@ -21,6 +21,7 @@ A campaign without a sample runs only if it is named: a useful sample takes too 
 - `hands`: tests/system/test_rewind.py kills a rewind after the same rename, abandons it and reaps.
 - `newcomer`: tests/faults/test_setup_move.py kills and interrupts the same setup, which then continues to the same
   rows.
+- `clouds`: tests/unit/store/test_stores.py and tests/unit/jobs/backup/test_cloud_backups.py.
 - `flush0`: it shows server behaviour; tests in tests/unit/planning/backup check that the setting is refused.
 """
 OTHER_RELEASES = {"mariadb-10.11": 150.0, "mysql-8.0": 230.0}

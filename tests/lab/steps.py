@@ -238,12 +238,22 @@ def promtool(b: Builder, out: Path) -> None:
     b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
 
 
-def mkdocs(b: Builder, out: Path) -> None:
-    """Install the packages for the documentation site outside the guests' venv: the tests must not see them."""
+def _install(b: Builder, out: Path, packages: Sequence[str]) -> None:
+    """Install Python packages into the folder `packages` of a product, with the Python of the guests."""
     binds = [host.Bind(out, "/out")]
     binds += [host.Bind(host.CERTIFICATES.parent, "/etc/ssl/certs")] if host.CERTIFICATES.exists() else []
-    packages = " ".join(f"'{package}'" for package in recipe.SITE_PACKAGES)
-    b.chroot(b.paths["guest"], f"/opt/venv/bin/pip install -q --no-cache-dir --target /out/packages {packages}", binds)
+    names = " ".join(f"'{package}'" for package in packages)
+    b.chroot(b.paths["guest"], f"/opt/venv/bin/pip install -q --no-cache-dir --target /out/packages {names}", binds)
+
+
+def cloud_library(b: Builder, out: Path) -> None:
+    """Install the client library of Azure and Google. The guests' venv lacks it, as a host without the extras does."""
+    _install(b, out, recipe.CLOUD_PACKAGES)
+
+
+def mkdocs(b: Builder, out: Path) -> None:
+    """Install the packages for the documentation site outside the guests' venv: the tests must not see them."""
+    _install(b, out, recipe.SITE_PACKAGES)
     command = out / "mkdocs"
     command.write_text('#!/bin/sh\nPYTHONPATH="${0%/*}/packages" exec /opt/venv/bin/python -m mkdocs "$@"\n')
     command.chmod(0o755)

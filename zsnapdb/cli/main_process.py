@@ -28,7 +28,8 @@ _STREAMS = 3
 _MOST_RECORDED = 4000
 _DESTRUCTOR_SECONDS = 0.01
 """Seconds until the interrupt is repeated. By then, the destructor that swallowed the interrupt must have ended."""
-_CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
+_THREADED_LIBRARIES = frozenset({"temporalio.bridge.temporal_sdk_bridge", "obstore"})
+"""Modules of libraries whose own threads use Python objects: the client of fleets, and that of Azure and Google."""
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """Exceptions that typer would turn into its own exit code or message."""
 
@@ -214,10 +215,10 @@ def exit_code_of(command: Callable[[], object]) -> int:
 def leave(code: int) -> NoReturn:
     """Flush the output and end the process with the code that `exit_code_of` returned.
 
-    During the interpreter's shutdown, threads of the fleet's client library sometimes use Python objects and so abort
-    the process. If that library was imported, os._exit skips the shutdown.
+    During the interpreter's shutdown, threads of some libraries sometimes use Python objects and so abort the process.
+    If such a library was imported, os._exit skips the shutdown.
     """
-    if _CLIENT_OF_FLEET in sys.modules:
+    if not _THREADED_LIBRARIES.isdisjoint(sys.modules):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
                 stream.flush()

@@ -78,21 +78,26 @@ class CloudStore:
         seconds: float | None = REQUEST_SECONDS,
         *,
         is_conditional: bool = False,
+        is_repeated: bool = False,
     ) -> T:
         """Return the answer to a request.
 
-        If the provider refused the credentials and newer credentials were found, the request is repeated once.
+        If the provider refused the credentials and newer credentials or a new token were found, the request is repeated
+        once.
         """
         used = self._client.raw
         try:
             return finish(lambda: request(used), seconds)
         except FAILURES as error:
-            if not (CloudFailure.parse(error).is_denied and self._client.renew(used)):
+            failure = CloudFailure.parse(error)
+            if is_repeated or not (failure.is_denied and self._client.renew(used, is_expired=failure.is_expired)):
                 # The library's own text can contain the provider's whole answer, so the text is not shown as the cause.
                 at = f" at {self._client.endpoint}" if self._client.endpoint else ""
                 failed = f"{doing} in {self.where}{at}"
-                raise zsnapdb_error(error, failed, self.where, is_condition=is_conditional) from None
-        return self._ask(doing, request, seconds, is_conditional=is_conditional)
+                raise zsnapdb_error(
+                    error, failed, self.where, credentials=self._client.credentials, is_condition=is_conditional
+                ) from None
+        return self._ask(doing, request, seconds, is_conditional=is_conditional, is_repeated=True)
 
     def check(self) -> None:
         """Check that the container or bucket can be listed below the repository's prefix."""

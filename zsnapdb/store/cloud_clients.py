@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,12 +104,17 @@ class CloudClient:
     create: Callable[[Mapping[str, str]], Any] | None = None
     used: Mapping[str, str] = field(default_factory=dict, repr=False)
     endpoint: str | None = None
+    credentials: str = "the environment variables or the identity of this host"
+    """The place of the credentials, for messages."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def renew(self, refused: Any) -> bool:
+    def renew(self, refused: Any, *, is_expired: bool) -> bool:
         """Read the credentials again after the provider refused the credentials of a raw client.
 
-        Return whether the client now has newer credentials.
+        `is_expired`: the provider refused the token of the raw client. The library reuses a token until this host's
+        clock says that the token has ended, so a new raw client is created even with the same credentials.
+
+        Return whether the client now has newer credentials or a new token.
         """
         with self._lock:
             # The credentials file may be incomplete while another program writes it. The provider's refusal is then the
@@ -117,6 +122,8 @@ class CloudClient:
             with contextlib.suppress(ConfigError):
                 if self.read is not None and self.create is not None and (now := self.read()) != self.used:
                     self.raw, self.used = self.create(now), now
+            if is_expired and self.create is not None and self.raw is refused:
+                self.raw = self.create(self.used)
             return self.raw is not refused
 
 
@@ -162,7 +169,8 @@ def connect(settings: RepositorySettings) -> CloudClient:
         reader = google_credentials if address.scheme == "gs" else azure_credentials
         read = functools.partial(reader, file)
     first = read() if read is not None else {}
-    return CloudClient(where, create(first), address.scheme == "gs", read, create, first, endpoint)
+    client = CloudClient(where, create(first), address.scheme == "gs", read, create, first, endpoint)
+    return client if file is None else replace(client, credentials=str(file))
 
 
 @functools.cache
@@ -195,6 +203,7 @@ FAILURES: tuple[type[Exception], ...] = (exceptions.BaseError, FileNotFoundError
 """The exceptions that a failed request raises."""
 _CONDITIONS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PreconditionFailed"}
 _NO_BUCKET = re.compile(r"ContainerNotFound|NoSuchBucket|[Tt]he specified (container|bucket) does not exist")
+_ODD_KEY = re.compile(r'object with invalid path: [^"]{0,40}Path "([^"]{1,1000})')
 _STATUS = re.compile(r"status code: ([1-5][0-9][0-9])\b|\(code: ([1-5][0-9][0-9])\)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,80})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<\n]{1,300})")
@@ -203,7 +212,6 @@ _CERTIFICATE = re.compile(r"invalid peer certificate|certificate verify failed",
 _TOKEN = re.compile(r"[Tt]oken request|OAuth|credential|169\.254\.169\.254|metadata")
 _AGAIN = {"OperationAborted", "Conflict", "ServerBusy", "InternalError", "OperationTimedOut", "RequestTimeout"}
 _LATER = "see the provider's status; the next run continues"
-DENIED_HINT = "check the credentials, and the rights of their account to the container or bucket"
 
 
 def _first_line(error: BaseException) -> str:
@@ -228,6 +236,11 @@ class CloudFailure:
         """Whether the provider refused the credentials, or the account lacks the permission."""
         return self.status in (401, 403)
 
+    @property
+    def is_expired(self) -> bool:
+        """Whether the provider refused the token itself. A missing permission has another status."""
+        return self.status == 401
+
     @classmethod
     def parse(cls, error: BaseException) -> CloudFailure:
         """Return the parts of the library's error message, which contains the provider's answer."""
@@ -240,14 +253,20 @@ class CloudFailure:
         )
 
 
-def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: bool) -> ZsnapdbError:
+def zsnapdb_error(error: Exception, failed: str, bucket: str, *, credentials: str, is_condition: bool) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `is_condition` says whether the request had a condition on the object's version or existence.
+    `credentials` names the place of the credentials. `is_condition` says whether the request had a condition on the
+    object's version or existence.
     """
     if isinstance(error, TimeoutError):
         return UnreachableError(
             f"{failed}: the answer takes too long", hint="check the endpoint and the network; the next run continues"
+        )
+    if odd := _ODD_KEY.search(str(error)):
+        return RepositoryError(
+            f"{failed}: the client library cannot list the object {odd[1]!r}",
+            hint="remove this object with the provider's own tools; zsnapdb did not write it",
         )
     told = CloudFailure.parse(error)
     message = f"{failed}: {told.message}" + (f" ({told.code})" if told.code else "")
@@ -260,7 +279,8 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
     if told.code in ("BlobArchived", "BlobBeingRehydrated"):
         return ArchivedError(message, hint="move the blobs to an online access tier, then run the command again")
     if told.is_denied:
-        return RepositoryError(message, hint=DENIED_HINT)
+        hint = f"check the credentials in {credentials}, and the rights of their account to the container or bucket"
+        return RepositoryError(message, hint=hint)
     if told.code in _AGAIN or told.status in (408, 429) or told.status >= 500:
         return UnreachableError(message, hint=_LATER)
     if told.status == 0 and _CERTIFICATE.search(str(error)):

@@ -16,7 +16,8 @@ from types import FrameType
 
 import pytest
 
-from tests.unit.support.cloud_servers import ACCOUNT, azurite_settings, google_server, need_obstore
+from tests.unit.support.cloud_emulators import ACCOUNT
+from tests.unit.support.cloud_servers import azurite_settings, google_server, need_obstore
 from zsnapdb.base.errors import (
     ArchivedError,
     ConfigError,
@@ -160,7 +161,8 @@ def test_refusal_of_a_provider_has_one_meaning(call: str, status: int, code: str
         assert code in caught.value.message
         assert caught.value.hint
         assert "Debug source" not in caught.value.message
-        assert len(served.requests) == 1
+        assert len(served.requests) == (2 if status == 401 else 1)
+        assert (str(tmp_path / "service-account.json") in caught.value.hint) is (status in (401, 403))
 
 
 def ask(store: Store, call: str) -> None:
@@ -191,6 +193,25 @@ def test_replacement_without_a_version_is_refused(tmp_path: Path) -> None:
     assert not served.requests
 
 
+ODD_KEYS = ["a/b//c", "a/./b", "a/../b", "a/line\nbreak", "a/tab\t"]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+@pytest.mark.parametrize("call", ["list", "folders"])
+def test_key_that_the_library_cannot_list_is_named(call: str, key: str, tmp_path: Path) -> None:
+    with google_server(tmp_path) as (served, settings):
+        store = opened(settings)
+        served.objects[key] = (1, b"x", datetime.now(UTC))
+        if call == "folders" and key == "a/b//c":
+            assert list(store.folders("a/")) == ["b"]
+            return
+        with pytest.raises(RepositoryError, match="cannot list the object") as caught:
+            ask(store, call)
+        assert repr(key)[1:5] in caught.value.message
+        assert "\n" not in caught.value.message
+        assert "remove this object" in caught.value.hint
+
+
 def test_missing_container_is_named_with_a_hint(tmp_path: Path) -> None:
     settings = azurite_settings(tmp_path).model_copy(update={"url": f"azure://{ACCOUNT}/nowhere"})
     store = opened(settings)
@@ -213,6 +234,35 @@ def test_renewed_credentials_are_read_once_after_a_refusal(tmp_path: Path) -> No
     file.write_text(right)
     store.put("k", b"x")
     assert store.get("k") == b"x"
+
+
+@pytest.mark.parametrize("call", ["put", "create", "replace", "get", "list", "delete", "folders", "check"])
+def test_refused_token_is_replaced_with_the_same_key(call: str, tmp_path: Path) -> None:
+    with google_server(tmp_path) as (served, settings):
+        store = RetryingStore(opened(settings), 20, pauses=Pauses(first=0.0001))
+        store.put("k", b"old")
+        tag, before = store.read_version("k").tag, len(served.requests)
+        if call == "create":
+            store.delete("k")
+        served.refuse = lambda _: (
+            (401, "ExpiredToken") if len(served.requests) == before + 1 + (call == "create") else None
+        )
+        if call == "replace":
+            store.replace("k", b"new", tag=tag)
+        else:
+            ask(store, call)
+
+
+def test_new_client_is_created_once_for_a_refused_token(tmp_path: Path) -> None:
+    settings = azure(tmp_path, KEY)
+    client = importlib.import_module("zsnapdb.store.cloud_clients").connect(settings)
+    first = client.raw
+    assert not client.renew(first, is_expired=False)
+    assert client.renew(first, is_expired=True)
+    assert client.raw is not first
+    second = client.raw
+    assert client.renew(first, is_expired=True)
+    assert client.raw is second
 
 
 @pytest.mark.parametrize("denied_at", [1, 2, 3, 4])
