@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,9 +53,11 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
                 f"its recipient is {self.result.recipient}",
             ]
         if plan.signing_key is not None:
+            signers = plan.around.signers or (str(self.result.signer),)
+            who = f"{plan.signing_key} signs" if len(signers) == 1 else "the keys of these signers sign"
             lines += [
-                f"This host believes only what {plan.signing_key} signs. A host that reads the repository needs:",
-                f'signers = ["{self.result.signer}"]',
+                f"This host believes only what {who}. A host that reads the repository needs:",
+                f"signers = {json.dumps(signers)}",
             ]
         left = self.steps
         return "\n".join([*lines, *(["what is left to do:", *_steps(left)] if left else ["nothing is left to do"])])

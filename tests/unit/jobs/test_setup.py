@@ -211,6 +211,16 @@ def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_th
     assert host.passwords["zsnapdb"] not in SetupView(result).document() + SetupPlanView(host.plan()).document()
 
 
+def test_setup_prints_every_configured_signer(host: FakeHost) -> None:
+    own = host.setup().signer
+    signers = f'signers = ["{SigningKey.new().public}", "{own}"]'
+    text = host.configuration.read_text()
+    host.configuration.write_text(text.replace("signing_key_file =", f"{signers}\nsigning_key_file ="))
+    shown = SetupView(host.setup()).text()
+    assert signers in shown
+    assert "believes only what the keys of these signers sign" in shown
+
+
 def test_what_the_plan_shows_is_what_setup_does(host: FakeHost) -> None:
     shown = {line for step in host.plan().steps if step.action is not None for line in step.lines}
     host.setup()
