@@ -12,7 +12,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.drilled import evidence
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import DamagedError, NotFound
+from zsnapdb.base.errors import ConfigError, DamagedError, NotFound
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.health import evidence_records as log
 from zsnapdb.jobs.record import host_backup_record
@@ -189,3 +189,18 @@ def test_runbook_has_the_public_key_and_the_setting_for_a_new_host(protected: Pr
     assert "Nobody signs" in page()
     public = protected.site.begin_to_sign()
     assert f'set `signers = ["{public}"]` under `[repository.here.encryption]`' in page()
+
+
+def test_settings_of_a_lost_host_without_its_key_read_what_the_signers_signed(site: Site) -> None:
+    public = site.begin_to_sign()
+    names = site.fill([None, 0])
+    shutil.rmtree(site.host.records)
+    site.signing_key = site.folder.parent / "lost"
+    with pytest.raises(ConfigError, match="lost does not exist") as caught:
+        inventory.detail(site.instance(), "latest")
+    assert "set signers under encryption" in caught.value.hint
+    site.signers = (public,)
+    assert inventory.detail(site.instance(), "latest").entry.manifest.backup_id == names[-1]
+    state = protection_status.status(site.instance())
+    assert (state.damaged, state.missing) == ((), ())
+    assert verify.verify(site.instance(), Depth.READ).is_whole
