@@ -39,10 +39,15 @@ def nothing_there(
     text = f"no repository was found at the address of repository {repository!r}, {url}: {error.message}"
     if not expected:
         return NotFound(text, hint=error.hint)
+    # A host that copied backups to an address before it stored backups there has two records of the same backups.
+    places: dict[tuple[str, str], BackupRecord] = {}
+    for record in sorted(expected, key=lambda record: (record.url != url, -len(record.stored))):
+        known = places.setdefault((record.url, record.instance), record)
+        places[record.url, record.instance] = known.with_stored(*record.stored)
     stored = ", and ".join(
         f"{backups_in(record.stored)} of {record.instance} {'there' if record.url == url else f'at {record.url}'}, the"
         f" newest {record.stored[-1].backup_id}"
-        for record in sorted(expected, key=lambda record: record.url != url)[:_SHOWN]
+        for record in [*places.values()][:_SHOWN]
     )
     place = "mount the file system of this folder" if url.startswith("file:") else "check the bucket and its provider"
     hint = f"{place}, or correct `url` in [repository.{repository}]"
