@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.jobs.base.instance import Instance
@@ -17,6 +19,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.keyring import UntrustedRecord
+from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import digest_of
 
@@ -174,8 +177,8 @@ def _without_foreign_histories(
 ) -> tuple[Archive, tuple[str, ...]]:
     """Return the archive without the errors of histories that an untrusted writer began, and the keys of these.
 
-    The keys are those of the descriptions. An untrusted description of a history stays an error if this host began or
-    adopted the history, if a trusted writer stored any binlog of it, or if this host has recorded no history.
+    The keys are those of the descriptions. An untrusted description stays an error if this host began or adopted the
+    history, or if a trusted writer stored a binlog of it. If this host has recorded no history, every error stays.
     """
     known: Sequence[str] = ()
     record = HostRecord.of(replace(instance, is_own_repository=True), repository)
@@ -199,9 +202,10 @@ def _without_foreign_histories(
 
 
 def _has_trusted_binlog(repository: Repository, instance: str, incarnation: str) -> bool:
-    for under in (layout.segments(instance, incarnation), layout.rotated_binlogs(instance, incarnation)):
-        for listed in repository.list(under):
-            with contextlib.suppress(DamagedError, NotFound):
-                repository.verified(listed.key)
-                return True
+    segments = repository.list(layout.segments(instance, incarnation))
+    rotated = repository.list(layout.rotated_binlogs(instance, incarnation))
+    for listed in itertools.chain[ListedObject[Any]](segments, rotated):
+        with contextlib.suppress(DamagedError, NotFound):
+            repository.verified(listed.key)
+            return True
     return False
