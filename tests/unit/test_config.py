@@ -411,6 +411,17 @@ def test_the_example_configurations_are_valid(name: str) -> None:
     assert parse(example.read_text(), str(example)).instance
 
 
+def test_the_example_of_a_restore_host_has_the_settings_of_the_page() -> None:
+    root = Path(__file__).parents[2]
+    example = (root / "configs" / "restore-host.toml").read_text()
+    page = (root / "docs" / "disaster-recovery.md").read_text()
+    for setting in ("s3.endpoint", "s3.credentials_file", "identity_file", "signers"):
+        assert re.search(rf"(?m)^ *(# )?{re.escape(setting)} = ", example), setting
+        assert re.search(rf"(?m)^ *(# )?{re.escape(setting)} = ", page), setting
+    assert "zsnapdb restore main --handover promote --plan" in example
+    assert "zsnapdb restore main --handover promote --plan" in page
+
+
 def test_a_host_without_the_server_says_so_when_it_is_asked() -> None:
     settings = parse((Path(__file__).parents[2] / "configs" / "restore-host.toml").read_text(), "x")
     with pytest.raises(ServerError, match="no server of instance main is configured") as refused:

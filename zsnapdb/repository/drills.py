@@ -135,6 +135,17 @@ def write(repository: Repository, evidence: Evidence) -> str:
     return key
 
 
+def copy_missing(here: Repository, there: Repository, instance: str) -> None:
+    """Copy the trusted evidence that repository `there` lacks from repository `here`, byte for byte."""
+    known = set(keys(there, instance))
+    for key in keys(here, instance):
+        if key not in known:
+            # This host does not believe the evidence of an unknown writer, so it stays behind.
+            with contextlib.suppress(DamagedError, NotFound):
+                read_at(here, instance, key)
+                there.put_same(key, here.get(key))
+
+
 def keys(repository: Repository, instance: str) -> list[DrillKey]:
     """Return the keys of the instance's drills, oldest first."""
     listed = (listed.key for listed in repository.list(layout.drills(instance)))

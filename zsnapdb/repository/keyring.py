@@ -150,10 +150,28 @@ class Keyring:
         """The trusted public keys: the signers, or the host's own key.
 
         If this host has neither, any manifest is trusted.
+
+        Raises: ConfigError if only a signing key is configured, and its file cannot be read.
         """
+        if not self.signers and self._lacks_key:
+            raise ConfigError(
+                f"signing_key_file {self.signing_key_file} does not exist, so this host trusts no backup",
+                hint="put the file back; to only read the repository, set signers under encryption to the public parts"
+                " of the keys that signed its backups",
+            )
         if self.signers or self._signing_key is None:
             return self.signers
         return (self._signing_key.public,)
+
+    @property
+    def _lacks_key(self) -> bool:
+        """Whether the file of the configured signing key does not exist, as with the settings of a lost host."""
+        try:
+            return self.signing_key_file is not None and not self.signing_key_file.lstat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
 
     @property
     def refuses_plain(self) -> bool:
@@ -190,7 +208,7 @@ class Keyring:
     @property
     def is_believed(self) -> bool:
         """Whether this host trusts the documents that it writes: it signs them, or has no configured signers."""
-        return self.signing_key_file is not None or not self.signers
+        return not self.signers or (self.signing_key_file is not None and not self._lacks_key)
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document that any host may write.

@@ -253,6 +253,16 @@ def test_summary_names_restarts_and_steps_of_the_user(
     assert [text for text in summarize(made) if text.startswith(line)]
 
 
+def test_setup_prints_every_configured_signer(host: FakeHost) -> None:
+    own = host.setup().signer
+    signers = f'signers = ["{SigningKey.new().public}", "{own}"]'
+    text = host.configuration.read_text()
+    host.configuration.write_text(text.replace("signing_key_file =", f"{signers}\nsigning_key_file ="))
+    shown = SetupView(host.setup()).text()
+    assert signers in shown
+    assert "believes only what the keys of these signers sign" in shown
+
+
 def test_what_the_plan_shows_is_what_setup_does(host: FakeHost) -> None:
     shown = {line for step in host.plan().steps if step.action is not None for line in step.lines}
     host.setup()

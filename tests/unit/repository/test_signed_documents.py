@@ -165,6 +165,28 @@ def test_a_host_that_believes_signers_and_does_not_sign_records_no_finding(signi
     assert list(signing.list(layout.verifications("main"))) == []
 
 
+def test_a_host_whose_signing_key_is_missing_reads_with_its_signers_and_cannot_sign(
+    signing: Repository, tmp_path: Path
+) -> None:
+    key = verifications.new_key("main", NOW)
+    verifications.write(signing, "main", key, GOOD)
+    public = crypto_keys.SigningKey.read(tmp_path / "signing").public
+    keyring = Keyring(signing_key_file=tmp_path / "of-the-lost-host", signers=(public,))
+    reader = replace(signing, keyring=keyring)
+    assert verifications.read(reader, "main").findings == verifications.read(signing, "main").findings
+    drills.write(reader, evidence())
+    verifications.add(reader, "main", NOW, {BACKUP: ()}, "binlog purge")
+    assert [listed.key for listed in signing.list(layout.verifications("main"))] == [key]
+    with pytest.raises(ConfigError, match="of-the-lost-host"):
+        keyring.check_signing()
+    with pytest.raises(ConfigError, match="of-the-lost-host"):
+        mark().write(reader)
+    without = replace(keyring, signers=())
+    with pytest.raises(ConfigError, match="of-the-lost-host does not exist") as caught:
+        replace(signing, keyring=without).verified(key)
+    assert "set signers under encryption" in caught.value.hint
+
+
 def _move(repository: Repository, source: Key, target: Key) -> None:
     repository.put(target, repository.get(source))
     repository.delete(source)

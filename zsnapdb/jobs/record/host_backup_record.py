@@ -353,6 +353,13 @@ def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[Place
     return {}
 
 
+def _continued(instance: Instance, there: Sequence[PlacedBackup]) -> tuple[str, ...]:
+    """Return the newest backup if a restore on this host replaced the lost server that wrote it."""
+    with contextlib.suppress(DamagedError):
+        return production_restores.read_production_restores(instance).continued(there)
+    return ()
+
+
 def is_consolidated(backup: Summary | Manifest) -> bool:
     """Return whether a consolidation created the backup, according to the backup's manifest."""
     return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
@@ -418,7 +425,10 @@ def _compare(
     others = (
         *others,
         *host_backup_record.judge_writers(
-            instance.name, writers(there, removal_time(instance.host).at), own, is_writing=is_writing
+            instance.name,
+            writers(there, removal_time(instance.host).at),
+            own or _continued(instance, there),
+            is_writing=is_writing,
         ),
     )
     findings = (

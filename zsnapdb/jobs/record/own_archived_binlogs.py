@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from zsnapdb.base.errors import DamagedError
+from zsnapdb.base.errors import DamagedError, NotFound
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_document_digests import documents_of, files_of
 from zsnapdb.jobs.record.host_backup_record import record_of, unwritten_warned
@@ -16,6 +18,8 @@ from zsnapdb.planning.repository.host_backup_record import ArchivedPosition, Rec
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.keyring import UntrustedRecord
+from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import digest_of
 
@@ -131,11 +135,13 @@ def note_binlog_gone(instance: Instance, repository: Repository, incarnation: st
 def known_part(instance: Instance, repository: Repository, archive: Archive) -> tuple[Archive, tuple[str, ...]]:
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in the archive.
 
-    The whole archive is returned if signatures prove every description, or if this host cannot distinguish its own
-    binlogs from foreign ones.
+    If signatures prove every description, only the errors of foreign histories are left out. The whole archive is
+    returned if this host cannot distinguish its own binlogs from foreign ones.
     """
     own = repository.keyring.own
-    if repository.keyring.trusted or own is None or not own.tells_apart:
+    if repository.keyring.trusted:
+        return _without_foreign_histories(instance, repository, archive)
+    if own is None or not own.tells_apart:
         return archive, ()
 
     def is_own(key: str) -> bool:
@@ -164,3 +170,42 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
     state = replace(archive.state, complete=complete)
     believed = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
     return believed, tuple(foreign)
+
+
+def _without_foreign_histories(
+    instance: Instance, repository: Repository, archive: Archive
+) -> tuple[Archive, tuple[str, ...]]:
+    """Return the archive without the errors of histories that an untrusted writer began, and the keys of these.
+
+    The keys are those of the descriptions. An untrusted description stays an error if this host began or adopted the
+    history, or if a trusted writer stored a binlog of it. If this host has recorded no history, every error stays.
+    """
+    known: Sequence[str] = ()
+    record = HostRecord.of(replace(instance, is_own_repository=True), repository)
+    with contextlib.suppress(DamagedError):
+        binlogs = record.binlogs() if record is not None else None
+        known = binlogs.incarnations if binlogs is not None else ()
+    # The place of a damaged description of a history has no binlog name. The last errors have no place.
+    foreign = {
+        error: place
+        for error, place in zip(archive.damaged, archive.state.unreadable, strict=False)
+        if isinstance(error, UntrustedRecord)
+        and place.name is None
+        and known
+        and place.incarnation not in known
+        and not _has_trusted_binlog(repository, instance.name, place.incarnation)
+    }
+    damaged = tuple(error for error in archive.damaged if error not in foreign)
+    unreadable = tuple(place for place in archive.state.unreadable if place not in foreign.values())
+    keys = tuple(layout.incarnation(instance.name, place.incarnation) for place in foreign.values())
+    return replace(archive, damaged=damaged, state=replace(archive.state, unreadable=unreadable)), keys
+
+
+def _has_trusted_binlog(repository: Repository, instance: str, incarnation: str) -> bool:
+    segments = repository.list(layout.segments(instance, incarnation))
+    rotated = repository.list(layout.rotated_binlogs(instance, incarnation))
+    for listed in itertools.chain[ListedObject[Any]](segments, rotated):
+        with contextlib.suppress(DamagedError, NotFound):
+            repository.verified(listed.key)
+            return True
+    return False

@@ -2,8 +2,8 @@
 
 The second repository has the same id as the first. Encrypted chunks are bound to this id, so they can be decrypted in
 both repositories. During the copy, each chunk is compared with its stored hash. Chunks that an earlier run copied are
-read back and compared too. The manifest is copied last. No object is decrypted. A pin is copied with its backup. Later
-changes of pins are not copied.
+read back and compared too. The manifest is copied last. No object is decrypted. Each run also copies missing pins of
+copied backups and missing evidence of drills. No later change or removal of a pin is copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from zsnapdb.planning.backup_chain import Lineage
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.backup_writers import by_backup, writers
 from zsnapdb.planning.repository.retention import RetentionFacts
-from zsnapdb.repository import backup_marks, binlog_archive, layout
+from zsnapdb.repository import backup_marks, binlog_archive, drills, layout
 from zsnapdb.repository.archived_objects import require_readable
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -329,8 +329,9 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
-            backup_marks.copy_pin(here, there, target.name, backup.backup_id)
             copied.append(backup.backup_id)
+        _copy_pins(here, there, target.name)
+        drills.copy_missing(here, there, target.name)
         concurrency = target.repository.stream.concurrency
         binlogs = copy_binlogs(
             BinlogArchive(here, source.name),
@@ -344,6 +345,13 @@ def copy(source: Instance, target: Instance) -> CopyResult:
         if ours:
             own_archived_binlogs.note_archived_files(target, there, ours, [file.incarnation for file in ours])
         return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
+
+
+def _copy_pins(here: Repository, there: Repository, instance: str) -> None:
+    """Copy each pin that the second repository lacks, if it contains the backup."""
+    pinned, known = ({listed.key.backup_id for listed in one.list(layout.pins(instance))} for one in (here, there))
+    for backup_id in sorted((pinned - known).intersection(there.backup_ids(instance))):
+        backup_marks.copy_pin(here, there, instance, backup_id)
 
 
 class _Run:

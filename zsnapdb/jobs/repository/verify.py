@@ -351,16 +351,17 @@ def verify(
     damaged = notebook.checks.damaged()
     bad = {name: damage for name, damage in damaged.items() if "/" not in name}
     bad |= {name: (error.message,) for name, error in planned.backups.unreadable.items()}
+    checked = host_backup_record.check(
+        instance, repository, planned.backups.backups, planned.backups.unread, planned.archive
+    )
+    wrong = (checked.known_archive or planned.archive).damaged
     binlogs = {
         **{name: damage for name, damage in damaged.items() if "/" in name},
         **active_damage,
-        **{f"description {number}": (error.message,) for number, error in enumerate(planned.archive.damaged, 1)},
+        **{f"description {number}": (error.message,) for number, error in enumerate(wrong, 1)},
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
-    missing = host_backup_record.check(
-        instance, repository, planned.backups.backups, planned.backups.unread, planned.archive
-    ).findings
     return VerifyResult(
         planned,
         dict(sorted(bad.items())),
@@ -369,7 +370,7 @@ def verify(
         total,
         time.monotonic() - began,
         notebook.unrecorded,
-        missing,
+        checked.findings,
         check_documents(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
         notebook.checks,
         tuple(archived),

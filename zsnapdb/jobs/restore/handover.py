@@ -11,6 +11,7 @@ from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.base.files import password_in
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
@@ -385,8 +386,9 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     if is_sealed:
         again = f"zsnapdb clone create {work.instance.name} --from {work.plan.restore_id}"
         kept = (*kept, f"what was written after the point is in the old datasets: `{again}` makes a clone of them")
-    kind = "an increment" if work.plan.clones else "a full backup"
-    again = f"start the server as the site does, then run `zsnapdb backup`, which makes {kind}"
+    again = (
+        f"start the server as the site does, then {_backups_again(work.instance, is_increment=bool(work.plan.clones))}"
+    )
     if family(work.plan.flavour).gtids_carry_server_id:
         server_id = f"server_id = {step.server_id}" if step.server_id is not None else "a new server_id"
         again = (
@@ -397,6 +399,14 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     if lines and all(part.old is None for part in step.parts):
         kept = (*kept, f"the option file of the server on the lost host had {', '.join(lines)}")
     return CompletedHandover(None, notes=(*kept, again))
+
+
+def _backups_again(instance: Instance, *, is_increment: bool) -> str:
+    """Return how a user makes the next backup. A host whose configuration names no server is set up first."""
+    if instance.settings.socket is None and instance.settings.host is None:
+        setup = f"zsnapdb setup {instance.repository.url} --take-over"
+        return f"configure this host's own signing key and credentials, and run `{setup}`"
+    return f"run `zsnapdb backup`, which makes {'an increment' if is_increment else 'a full backup'}"
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:

@@ -70,7 +70,8 @@ def finished(settings: Settings, instance: Instance, top: str | None) -> Restore
         raise UnknownNameError(
             f"no single restore of {instance.name}{f' to {top}' if top else ''} was left stopped or open for"
             f" inspection",
-            hint=f"restores that can be continued: {', '.join(known) or 'none'}; name the dataset with --target",
+            hint=f"restores that can be continued: {', '.join(known) or 'none'}; name the dataset with --target. Repeat"
+            " a restore that another handover started, such as `run`",
         )
     return next(iter(known.values()))
 

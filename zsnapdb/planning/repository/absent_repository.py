@@ -61,8 +61,13 @@ def new_address_warning(repository: str, url: str, expected: Sequence[BackupReco
 
 
 def _describe(expected: Sequence[BackupRecord], url: str) -> str:
+    # A host that copied backups to an address before it stored backups there has two records of the same backups.
+    places: dict[tuple[str, str], BackupRecord] = {}
+    for record in sorted(expected, key=lambda record: (record.url != url, -len(record.stored))):
+        known = places.setdefault((record.url, record.instance), record)
+        places[record.url, record.instance] = known.with_stored(*record.stored)
     return ", and ".join(
         f"{backups_in(record.stored)} of {record.instance} {'there' if record.url == url else f'at {record.url}'}, the"
         f" newest {record.stored[-1].backup_id}"
-        for record in sorted(expected, key=lambda record: record.url != url)[:_SHOWN]
+        for record in [*places.values()][:_SHOWN]
     )

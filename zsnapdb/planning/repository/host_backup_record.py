@@ -558,7 +558,7 @@ def judge_writers(
             StoredKind.OTHER_WRITER,
             f"another server writes backups under the name {instance}: {writer.name}, {backups_in(writer.backups)}, the"
             f" newest {writer.newest}",
-            "give each server its own instance name or its own repository",
+            "give each server its own instance name or its own repository, or end the server that this one replaced",
             writer.backups,
         )
         for writer in others(known, own)

@@ -364,7 +364,8 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
             StoredKind.FOREIGN,
             f"the archive has {quantity(len(names), 'binlog')} whose descriptions this host does not know"
             f" ({newest_of(names)}); no objective, restore or purge uses them",
-            f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
+            f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. To discard a history of another"
+            " host, remove the object that this finding names from the store",
         ),
     )
 

@@ -132,6 +132,15 @@ class ProductionRestoreRecord(RecordPart):
             and not creation_order.made_before([backup], last.group + 1)
         )
 
+    def continued(self, backups: Sequence[LocatedBackup]) -> tuple[str, ...]:
+        """Return the id of the newest backup if production comes from it. The backups are ordered, oldest first."""
+        last = self.last
+        if last is None or not backups:
+            return ()
+        newest = backups[-1]
+        is_base = (newest.pool_guid, newest.createtxg) == (last.base_pool, last.base_group)
+        return (newest.backup_id,) if is_base else ()
+
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of production's path, latest first.
 

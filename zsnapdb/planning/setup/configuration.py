@@ -47,6 +47,11 @@ class SetupSurroundings:
         return "keep" in self.own or "keep" in self.stored_in
 
     @property
+    def signers(self) -> tuple[str, ...]:
+        """The configured public keys that the host trusts; empty if it trusts only its own signing key."""
+        return tuple(strings(subtables(self.stored_in, "encryption").get("signers")))
+
+    @property
     def has_login(self) -> bool:
         """Whether the configuration says how zsnapdb reaches the server. Then the omitted user is the default user."""
         return bool({"socket", "host", "vm"} & set(self.own))

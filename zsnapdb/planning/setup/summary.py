@@ -5,6 +5,7 @@ Pure.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from zsnapdb.planning.setup.layout import UNIT, command_line
@@ -58,8 +59,10 @@ def remaining_steps(plan: SetupPlan, recipient: str | None, signer: str | None) 
         title = f"Without {plan.identity} no backup can be read: keep a copy outside this host"
         yield SetupStep(title, (f"cat {plan.identity}", f"its recipient is {recipient}"))
     if plan.signing_key is not None:
-        title = f"This host believes only what {plan.signing_key} signs. Note the line that other readers need"
-        yield SetupStep(title, (f'signers = ["{signer}"]',))
+        signers = plan.around.signers or (str(signer),)
+        who = f"{plan.signing_key} signs" if len(signers) == 1 else "the keys of these signers sign"
+        title = f"This host believes only what {who}. Note the line that other readers need"
+        yield SetupStep(title, (f"signers = {json.dumps(signers)}",))
     yield from (step for step in plan.steps if step.action is None)
 
 

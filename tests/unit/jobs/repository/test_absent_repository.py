@@ -19,6 +19,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import archive_run
 from zsnapdb.jobs.doctor.instance_checks import describe_stored
 from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.jobs.repository import adopt, init, protection_status
 from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.repository.host_backup_record import StoredKind
@@ -89,6 +90,18 @@ def test_empty_place_of_known_backups_is_refused(
     assert "correct `url` in [repository.here]" in str(caught.value.hint)
     assert "`zsnapdb init here --new`" in str(caught.value.hint)
     assert lost.objects() == []
+
+
+def test_backups_in_two_records_of_one_place_are_counted_once(site: Site) -> None:
+    names = site.fill([None, 0, 1])
+    instance = site.instance()
+    repository = instance.open_repository()
+    stored = HostRecord.of_copy(instance, repository).change_backups
+    own = host_backup_record.record_of(instance, repository).backups()
+    stored(lambda copied: copied.with_stored(*own.stored[:2]))
+    with pytest.raises(NotFound) as caught:
+        empty(site).instance().open_or_create_repository()
+    assert caught.value.message.endswith(f"this host stored 3 backups of main there, the newest {names[-1]}")
 
 
 def test_doctor_reports_absent_repository_as_unfit(site: Site) -> None:

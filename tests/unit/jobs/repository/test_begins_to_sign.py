@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.archived_server import Server
 from tests.unit.support.drilled import evidence
 from tests.unit.support.pruning import forge, manifests, plan, prune
 from tests.unit.support.stored_backups import Site
-from zsnapdb.base.errors import DamagedError, NotFound
+from zsnapdb.base.errors import ConfigError, DamagedError, NotFound
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.health import evidence_records as log
 from zsnapdb.jobs.record import host_backup_record
@@ -23,7 +25,11 @@ from zsnapdb.planning.repository.host_backup_record import RemovedBackup, Stored
 from zsnapdb.report import runbook
 from zsnapdb.repository import backup_marks, drills, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.crypto_keys import SigningKey, write_secret
 from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets
 
@@ -189,3 +195,77 @@ def test_runbook_has_the_public_key_and_the_setting_for_a_new_host(protected: Pr
     assert "Nobody signs" in page()
     public = protected.site.begin_to_sign()
     assert f'set `signers = ["{public}"]` under `[repository.here.encryption]`' in page()
+
+
+def test_settings_of_a_lost_host_without_its_key_read_what_the_signers_signed(site: Site) -> None:
+    public = site.begin_to_sign()
+    names = site.fill([None, 0])
+    shutil.rmtree(site.host.records)
+    site.signing_key = site.folder.parent / "lost"
+    with pytest.raises(ConfigError, match="lost does not exist") as caught:
+        inventory.detail(site.instance(), "latest")
+    assert "set signers under encryption" in caught.value.hint
+    site.signers = (public,)
+    assert inventory.detail(site.instance(), "latest").entry.manifest.backup_id == names[-1]
+    state = protection_status.status(site.instance())
+    assert (state.damaged, state.missing) == ((), ())
+    assert verify.verify(site.instance(), Depth.READ).is_whole
+
+
+def test_unsigned_history_of_another_host_is_foreign_until_somebody_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ProtectedServer.make(tmp_path, monkeypatch)
+    host.site.begin_to_sign()
+    host.server.commit()
+    host.back_up_from_here()
+    host.server.commit()
+    host.look()
+    repository, latest = host.instance().open_repository(), host.plan().point
+    (own,) = repository.list(layout.incarnations("main"))
+    foreign = archived_by_another(tmp_path, repository, Keyring())
+    assert [error.message for error in BinlogArchive(repository, "main").load().damaged] == [f"{foreign} is not signed"]
+    state = host.status()
+    (finding,) = state.missing
+    assert (state.damaged, finding.kind, host.plan().point) == ((), StoredKind.FOREIGN, latest)
+    assert foreign in finding.text
+    assert "remove the object that this finding names" in finding.hint
+    assert verify.verify(host.instance(), Depth.LISTED).binlogs == {}
+    repository.delete(foreign)
+    assert (host.status().damaged, host.status().missing) == ((), ())
+    unsign(repository, own.key)
+    assert [error.message for error in host.status().damaged] == [f"{own.key} is not signed"], "it is of this host"
+
+
+def test_history_of_another_trusted_host_that_somebody_rewrote_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ProtectedServer.make(tmp_path, monkeypatch)
+    public = host.site.begin_to_sign()
+    host.server.commit()
+    host.back_up_from_here()
+    host.look()
+    other = SigningKey.new()
+    write_secret(tmp_path / "other-key", other.file())
+    host.site.signers = (public, other.public)
+    repository = host.instance().open_repository()
+    key = archived_by_another(tmp_path, repository, Keyring(signing_key_file=tmp_path / "other-key"))
+    assert host.status().damaged == ()
+    unsign(repository, key)
+    assert [error.message for error in host.status().damaged] == [f"{key} is not signed"]
+
+
+def archived_by_another(folder: Path, repository: Repository, keyring: Keyring) -> Key:
+    """Archive a binlog of another server with these keys. Return the key of the description of its history."""
+    before = {listed.key for listed in repository.list(layout.incarnations("main"))}
+    (folder / "other").mkdir()
+    server = Server(folder / "other", "4e11fa47-71ca-11e1-9e33-c80aa9429562", is_encrypted=False)
+    server.commit()
+    everything = replace(repository, keyring=keyring)
+    server.archiver(among=BinlogArchive(everything, "main")).look()
+    (key,) = {listed.key for listed in repository.list(layout.incarnations("main"))} - before
+    return key
+
+
+def unsign(repository: Repository, key: Key) -> None:
+    repository.overwrite(key, repository.get(key).partition(b"\n")[0] + b"\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
+from tests.unit.support.drilled import evidence
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, guid_of
 from zsnapdb.base.errors import ConfigError, NotFound, RepositoryError, UsageError
 from zsnapdb.jobs.record import host_backup_record
@@ -17,8 +18,9 @@ from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.planning.binlog.route_elements import CompleteUntil
 from zsnapdb.planning.repository.host_backup_record import LocalBackup
-from zsnapdb.repository import backup_marks, layout
+from zsnapdb.repository import backup_marks, drills, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove_unneeded
+from zsnapdb.repository.drills import Outcome
 from zsnapdb.repository.stored_document import with_digest
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
@@ -286,12 +288,32 @@ def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None
     assert archive(site, "there").load().files == ()
 
 
-def test_a_pin_goes_over_with_its_backup_and_is_its_own_from_then_on(site: Site) -> None:
+def test_every_copy_takes_missing_pins_of_copied_backups_and_changes_none(site: Site) -> None:
     names = site.fill([None, None])
-    backup_marks.pin(site.instance().open_repository(), "main", names[0], "audit")
+    first = site.instance().open_repository()
+    backup_marks.pin(first, "main", names[0], "audit")
     copy(site)
     second = site.instance("there").open_repository()
-    assert {name: pin.reason for name, pin in backup_marks.pins(second, "main").items()} == {names[0]: "audit"}
-    backup_marks.unpin(second, "main", names[0])
+    backup_marks.pin(second, "main", names[0], "the year")
+    backup_marks.pin(first, "main", names[1], "after the first copy")
+    first.put(layout.pin("main", "20261101T000000Z-0000"), b"of a backup that the second repository lacks")
     copy(site)
-    assert backup_marks.pins(second, "main") == {}
+    pins = {name: pin.reason for name, pin in backup_marks.pins(second, "main").items()}
+    assert pins == {names[0]: "the year", names[1]: "after the first copy"}
+
+
+def test_after_a_move_no_evidence_of_a_drill_is_missing(site: Site) -> None:
+    site.fill([None])
+    here, first = site.instance(), site.instance().open_repository()
+    for number, drill_id in enumerate(("20261122T000001Z-0001", "20261122T000002Z-0002", "20261122T000003Z-0003")):
+        drills.write(first, evidence(Outcome.PASSED, first.id, drill_id))
+        host_backup_record.note_drilled(here, first, drill_id)
+        if number < 2:
+            copy(site)
+    first.put(layout.drill("main", "20261122T000004Z-0004", 9), b"of an unknown writer")
+    copy(site)
+    second = site.instance("there").open_repository()
+    own = host_backup_record.drilled_here(here, first)
+    assert len(own) == 3
+    past = drills.past(second, "main", 10, own)
+    assert (tuple(one.drill_id for one in past.read), past.unreadable, past.missing) == (own, (), ())

@@ -15,15 +15,17 @@ from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.base.errors import HistoryError
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record import host_backup_record, production_restores
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.prune_facts import NOTHING_LOCAL
 from zsnapdb.jobs.restore.restore_inputs import newest_backup, read_known
 from zsnapdb.planning.repository.host_backup_record import StoredKind
+from zsnapdb.planning.repository.production_restores import ProductionRestore
 from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.manifest_source import ServerSourcePart
+from zsnapdb.zfs import datasets
 
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=1)
 
@@ -58,6 +60,7 @@ def backup(
         update={
             "repository_id": repository.id,
             "pool_guid": host,
+            "createtxg": 100 - days,
             "source": source,
             "volumes": (made.volumes[0].model_copy(update=guids),),
         }
@@ -137,6 +140,34 @@ def test_a_first_backup_into_the_place_of_another_server_is_told(tmp_path: Path)
     assert host_backup_record.check(instance, repository, there, ()).findings == ()
     (finding,) = host_backup_record.check(instance, repository, there, (), is_writing=True).findings
     assert finding.kind is StoredKind.OTHER_WRITER
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_first_backup_after_a_promote_is_told_only_of_a_server_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    monkeypatch.setattr(datasets, "exists", lambda name: False)
+    instance = site(tmp_path).instance()
+    backup(instance, 3, 1)
+    base = backup(instance, 2, 1)
+    made = ProductionRestore(
+        restore_id="20261122T000000Z-0001", base_pool=base.pool_guid, base_group=base.createtxg, pool=7, group=99
+    )
+    production_restores.note_production_restore(instance, made)
+    if later:
+        backup(instance, 1, 1)
+    repository = instance.open_repository()
+
+    def is_told(is_writing: bool) -> bool:
+        there = sorted(stored_manifests(repository), key=lambda one: one.backup_id)
+        findings = host_backup_record.check(instance, repository, there, (), is_writing=is_writing).findings
+        return StoredKind.OTHER_WRITER in [one.kind for one in findings]
+
+    assert is_told(is_writing=True) == later
+    backup(instance, 0, 2, is_noted=True)
+    assert not is_told(is_writing=False)
+    backup(instance, -1, 1)
+    assert is_told(is_writing=False), "the lost host came back"
 
 
 def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(tmp_path: Path) -> None:

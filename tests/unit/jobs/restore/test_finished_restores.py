@@ -10,7 +10,7 @@ import pytest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.errors import PreflightError, UnknownNameError
 from zsnapdb.jobs.base.snapshot_set_properties import RESTORED_PROPERTY
-from zsnapdb.jobs.restore import finished_restores, server_restore
+from zsnapdb.jobs.restore import finished_restores, roll_forward, server_restore
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.steps.restore_journal import Journals, RestoreJournal
 from zsnapdb.mysql.process.server import ServerProcess
@@ -24,6 +24,7 @@ from zsnapdb.planning.restore.steps import (
     PromotePart,
     ReadOnlyStart,
 )
+from zsnapdb.zfs import datasets, destruction
 from zsnapdb.zfs.datasets import Property
 
 TOP = "tank/again"
@@ -91,6 +92,21 @@ def test_finished_restore_is_removed_unless_it_is_production(
     assert Journals(host.settings.restore.journal).history("main") == []
     with pytest.raises(UnknownNameError, match="meanwhile"):
         finished_restores.remove(host.settings, host.instance, restore)
+
+
+@pytest.mark.parametrize("last", HANDOVERS, ids=lambda step: step.kind)
+def test_only_a_stopped_or_read_only_restore_continues_and_others_are_repeated(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, last: HandoverStep
+) -> None:
+    made = finish(host, last)
+    monkeypatch.setattr(datasets, "exists", lambda _: True)
+    monkeypatch.setattr(destruction, "is_ours", lambda *_: True)
+    if isinstance(last, LeaveStopped | ReadOnlyStart):
+        assert roll_forward.finished(host.settings, host.instance, None).top == made.top
+        return
+    with pytest.raises(UnknownNameError, match="left stopped or open for inspection") as caught:
+        roll_forward.finished(host.settings, host.instance, None)
+    assert "Repeat a restore that another handover started, such as `run`" in caught.value.hint
 
 
 def test_datasets_that_were_put_into_use_by_hand_stay(

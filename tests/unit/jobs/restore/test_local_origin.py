@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
@@ -99,3 +102,14 @@ def test_a_clone_is_promoted_once_and_what_came_along_is_never_destroyed(
         origins.append(origin)
         handover._take_over_snapshots(plan, part)
         assert done == expected
+
+
+@pytest.mark.parametrize("address", [{}, {"socket": Path("/run/m.sock")}, {"host": "127.0.0.1"}])
+def test_promote_names_the_next_backup_or_the_setup_of_a_host_without_server(
+    host: PlanningHost, address: dict[str, object]
+) -> None:
+    settings = host.instance.settings.model_copy(update={"socket": None, "host": None, **address})
+    instance = replace(host.instance, settings=settings)
+    text = handover._backups_again(instance, is_increment=False)
+    setup = f"`zsnapdb setup {instance.repository.url} --take-over`"
+    assert (setup in text, "run `zsnapdb backup`" in text) == (not address, bool(address))
