@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.planning.setup.test_plan import ANSWERS
+from tests.unit.support.setup_plans import ANSWERS
 from zsnapdb.planning.setup.configuration import ServerLogin, SetupSurroundings, merged_configuration, surroundings
 from zsnapdb.planning.setup.facts import SetupAnswers, WrittenTables
 from zsnapdb.planning.setup.merge import Merge, document_of, value_at
