@@ -14,7 +14,7 @@ from zsnapdb.jobs.record.host_backup_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_backup_record import ArchivedPosition, RecordedBinlog
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_archive_contents import Archive, active_file
+from zsnapdb.repository.binlog_archive_contents import Archive, active_file, grown
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import digest_of
@@ -161,6 +161,6 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
         elif file.name not in foreign:
             foreign.append(file.name)
     complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
-    state = replace(archive.state, complete=complete)
+    state = replace(archive.state, complete=complete, grown=grown(list(histories.values()), files))
     believed = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
     return believed, tuple(foreign)
