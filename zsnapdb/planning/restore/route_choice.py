@@ -253,6 +253,7 @@ def choose(
     if history is not None:
         view = view_of(history, backups, files, state)
         backups, files = view.backups, view.files
+        state = replace(state, grown=())
     if isinstance(target, Latest):
         return _choose_latest(target, backups, files, state)
     if not isinstance(target, AtTime) and all(point.gtids is None for point in backups):
@@ -354,13 +355,38 @@ def _choose_latest(
     beyond = newer_beyond(route, files, backups, route_of)
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
+        names = _histories_beside(route, backups, files, state)
+        other = f"; {' or '.join(f'`--history {name}`' for name in names)} chooses one history" if names else ""
         raise HistoryError(
             f"the latest state cannot be reached: from backup {route.point.backup_id}, the archive leads only to"
             f" {reach}, because {beyond.reason}",
             hint="run `zsnapdb binlog archive --once`, then `zsnapdb backup`; `zsnapdb restore --accept-older` restores"
-            " as far as the archive reaches",
+            f" as far as the archive reaches{other}",
         )
     return RestoreRoute(target, route, route.files, None)
+
+
+def _histories_beside(
+    route: Route, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> list[str]:
+    """Return the history in which a route ends and the other histories that it leaves out; none if there is only one.
+
+    Only histories into which a backup leads are returned.
+    """
+    if not route.files:
+        return []
+    last, names = route.files[-1].incarnation, list(dict.fromkeys(file.incarnation for file in files))
+    found = [name for name in names[names.index(last) :] if name == last or _has_view(name, backups, files, state)]
+    beside = [route.end.other] if route.end.other and route.end.other not in found else []
+    found = [*(name for name in beside if _has_view(name, backups, files, state)), *found]
+    return found if len(found) > 1 else []
+
+
+def _has_view(name: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState) -> bool:
+    try:
+        return bool(view_of(name, backups, files, state))
+    except NotFound:
+        return False
 
 
 def _choose_time(
