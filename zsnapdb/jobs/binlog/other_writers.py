@@ -43,7 +43,11 @@ class OtherWriters:
         if other is None:
             return None
         name = server_name(other.server_uuid, other.server_id)
-        reason = f"server {name} (server_id {other.server_id}) archived binlogs in history {other.id} after this one"
+        reason = (
+            f"a copy of server {name} archived {newest.name} in the same history {own.id}"
+            if other.id == own.id
+            else f"server {name} (server_id {other.server_id}) archived binlogs in history {other.id} after this one"
+        )
         may_begin = own.overtakes is None or self._has_backup_since(own)
         self._warn(reason, own, may_begin=may_begin)
         if not may_begin:
@@ -57,9 +61,14 @@ class OtherWriters:
         self._contents, self.overtaking, self._warned = Archive((own,), ()), None, ""
 
     def _newest(self, own: Incarnation, newest: ArchivedFile) -> Incarnation | None:
-        """Return the newest history of another writer that began or was continued after this server's; else None."""
+        """Return the newest history of another writer that began or was continued after this server's, else None.
+
+        If a copy of the server archives in this server's history, return this history.
+        """
         repository = self._archive.repository
         listed = {one.key.incarnation for one in repository.list(layout.incarnations(self._archive.instance))}
+        if not newest.is_rotated and repository.exists(self._archive.file_key(newest)):
+            listed.add(newest.name)
         if listed - self._seen:
             self._contents, _ = own_archived_binlogs.known_part(self._instance, repository, self._archive.load())
             self._seen |= listed
@@ -67,6 +76,10 @@ class OtherWriters:
         ids = list(known)
         later = ids[ids.index(own.id) + 1 :] if own.id in known else ()
         files = self._contents.files
+        same = (one for one in files if (one.incarnation, one.name) == (own.id, newest.name))
+        if not newest.is_rotated and any(one.is_rotated for one in same):
+            # A copy of the server, which at first had the same binlogs, archives in this server's history.
+            return own
         grown = second_writer(files, newest, newest.reached, self._contents.state)
         found = [name for name in later if self._contents.of(name)] or ([grown.other] if grown is not None else [])
         return known[found[-1]] if found else None

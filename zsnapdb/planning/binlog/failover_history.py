@@ -69,10 +69,10 @@ def second_writer(
     for last in (file for file in reversed(files) if file.incarnation in names):
         names.remove(last.incarnation)
         whole = last.reached
-        is_known = last.server != here.server and not last.is_anonymous and reached is not None and whole is not None
-        is_set = isinstance(whole, GtidSet)
-        if is_known and (contains(reached, whole) if is_set else has_heads_of(reached, whole)):
-            continue
+        if last.server != here.server and not last.is_anonymous and reached is not None and whole is not None:
+            is_reached = contains(reached, whole) if isinstance(whole, GtidSet) else has_heads_of(reached, whole)
+            if is_reached:
+                continue
         return RouteEnd(
             EndKind.SECOND_WRITER,
             f"server {last.server} archived transactions in history {last.incarnation}, up to {last.name}, after"

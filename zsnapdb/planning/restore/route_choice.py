@@ -174,12 +174,12 @@ def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
 
 def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointError:
     """Return the error for a point that is in several histories."""
-    lines = []
-    for choice in candidates:
-        place = choice.place
-        if place is not None:
-            history = choice.route.files[-1].incarnation
-            lines.append(f"{history} (in {place.name} of server {place.server})")
+    places = [(choice.route.files[-1].incarnation, choice.place) for choice in candidates if choice.place is not None]
+    return _in_several_histories(what, places)
+
+
+def _in_several_histories(what: str, places: Sequence[tuple[str, RouteFile]]) -> AmbiguousPointError:
+    lines = [f"{history} (in {place.name} of server {place.server})" for history, place in places]
     return AmbiguousPointError(
         f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
         hint="name one of them with --history; `zsnapdb binlog status` lists them",
@@ -311,10 +311,39 @@ def _choose_of_histories(
     if not choices:
         raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
     choice = choices[0]
+    beside = _histories_at(choice, files, target.moment) if isinstance(target, AtTime) else []
+    if beside and choice.place is not None and isinstance(point, datetime):
+        here = (choice.route.files[-1].incarnation, choice.place)
+        raise _in_several_histories(readable_time(point), [here, *beside])
     again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
     if again is not None:
         raise archived_twice_error(str(point), choice.point, again)
     return choice
+
+
+def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: datetime) -> list[tuple[str, RouteFile]]:
+    """Return the other histories of the server with commits before and after the time, and a file of each of them.
+
+    A copy of a server may write at the same time as the server. Then several histories contain the time, although the
+    routes of the backups may lead into one of them only. Commits that the route also contains do not count.
+    """
+    sought, passed = moment.timestamp() * _SECOND, {file.incarnation for file in choice.route.files}
+    ends: dict[tuple[str, str], int] = {}
+    for file in choice.route.files:
+        ends[file.name, file.fingerprint] = max(file.last_commit or 0, ends.get((file.name, file.fingerprint), 0))
+    servers = {file.server for file in choice.route.files}
+    found: list[tuple[str, RouteFile]] = []
+    for name, group in groupby(files, lambda file: file.incarnation):
+        own = [file for file in group if name not in passed and file.server in servers]
+        # Of a file that the route contains too, only commits after the route's copy count, and no earlier file counts.
+        shared = [at for at, file in enumerate(own) if (file.name, file.fingerprint) in ends]
+        own = [file for file in own[shared[-1] if shared else 0 :] if file.last_commit is not None]
+        starts = [max(file.first_commit or 0, ends.get((file.name, file.fingerprint), -1) + 1) for file in own]
+        within = [(start, file) for start, file in zip(starts, own, strict=True) if start <= (file.last_commit or 0)]
+        after = [file for _, file in within if (file.last_commit or 0) >= sought]
+        if after and any(start <= sought for start, _ in within):
+            found.append((name, after[0]))
+    return found
 
 
 def _choose_in(

@@ -68,6 +68,24 @@ def test_overtaken_archiver_that_starts_begins_a_new_history(server: Server, int
     server.check(whole=False)
 
 
+def test_archiver_leaves_a_history_that_a_copy_continues(server: Server, tmp_path: Path) -> None:
+    """The copy was made when all binlogs were archived, so its archiver continues the history of the server."""
+    archiver = server.archiver()
+    server.commit(3)
+    archiver.look()
+    (tmp_path / "copy").mkdir()
+    copy = Server(tmp_path / "copy")
+    copy.store = server.store
+    copy.set_back(server.saved())
+    copy.commit()
+    assert copy.look().new_incarnation is None
+    server.commit(2)
+    begun = archiver.look().new_incarnation
+    assert begun is not None
+    assert "a copy of server" in begun
+    server.check()
+
+
 def test_two_archivers_begin_at_most_one_history_per_backup(server: Server, intruder: Server) -> None:
     running = [(one, one.archiver()) for one in (server, intruder)]
 

@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.unit.support.binlog_window import A, B, Kept, at, gtids, own
-from zsnapdb.base.errors import HistoryError
+from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.base.errors import AmbiguousPointError, HistoryError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.planning.binlog.recoverable_ranges import window
+from zsnapdb.planning.binlog.route import commit_time
 from zsnapdb.planning.binlog.route_elements import ArchiveState, EndKind
-from zsnapdb.planning.restore.point_forms import Latest
+from zsnapdb.planning.restore.point_forms import AtTime, Latest
 from zsnapdb.planning.restore.route_choice import choose
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -50,6 +51,22 @@ def test_history_that_a_second_writer_continued_refuses_latest(files: list[Kept]
     assert choose(Latest(accepts_older=True), points, files, NOW, GROWN).files[-1] == last
     for history, end in (("1", MAIN[-1].name), ("2", last.name)):
         assert choose(Latest(), points, files, NOW, GROWN, history).files[-1].name == end
+
+
+def test_time_in_the_histories_of_a_server_and_its_copy_is_refused() -> None:
+    """Both servers commit until second 39. No route leads from the newest backup into the copy's history."""
+    files = [*MAIN, COPY]
+    points = [
+        replace(at(25, f"{A}:1-15"), fingerprint="2"),
+        replace(at(35, f"{A}:1-25", "binlog.000003"), fingerprint="3"),
+    ]
+    target = AtTime(commit_time(36 * SECOND))
+    with pytest.raises(AmbiguousPointError, match=r"lies in 2 histories .*1 \(in binlog.*2 \(in binlog") as refused:
+        choose(target, points, files, NOW)
+    assert refused.value.exit_code == 2
+    for history, end in (("1", MAIN[-1]), ("2", COPY)):
+        assert choose(target, points, files, NOW, history=history).files[-1] == end
+    assert choose(AtTime(commit_time(27 * SECOND)), points, files, NOW).files[-1] == MAIN[1]
 
 
 def test_replica_that_archives_after_its_source_does_not_refuse_latest() -> None:
