@@ -113,6 +113,15 @@ def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple
     return frozenset()
 
 
+def begun_here(instance: Instance, repository: Repository) -> frozenset[str]:
+    """Return the incarnations that this host began or adopted; empty if it has no readable record of its repository."""
+    record = HostRecord.of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        known = record.binlogs() if record is not None else None
+        return frozenset(known.incarnations) if known is not None else frozenset()
+    return frozenset()
+
+
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
     """Record that a prune on this host is about to remove an archived binlog. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
