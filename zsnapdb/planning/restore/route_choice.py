@@ -322,7 +322,7 @@ def _choose_of_histories(
 
 
 def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: datetime) -> list[tuple[str, RouteFile]]:
-    """Return the other histories of the server with commits before and after the time, and a file of each of them.
+    """Return the server's other histories that have commits before and after the time, each with one file.
 
     A copy of a server may write at the same time as the server. Then several histories contain the time, although the
     routes of the backups may lead into one of them only. Commits that the route also contains do not count.
@@ -335,7 +335,7 @@ def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: date
     found: list[tuple[str, RouteFile]] = []
     for name, group in groupby(files, lambda file: file.incarnation):
         own = [file for file in group if name not in passed and file.server in servers]
-        # Of a file that the route contains too, only commits after the route's copy count, and no earlier file counts.
+        # If the route contains a file too, only commits after its copy count, and no earlier file counts.
         shared = [at for at, file in enumerate(own) if (file.name, file.fingerprint) in ends]
         own = [file for file in own[shared[-1] if shared else 0 :] if file.last_commit is not None]
         starts = [max(file.first_commit or 0, ends.get((file.name, file.fingerprint), -1) + 1) for file in own]
