@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from zsnapdb.base.patterns import printable
 from zsnapdb.base.quantities import format_duration, quantity, size
 from zsnapdb.documents import binlog as documents
-from zsnapdb.jobs.binlog.archiver import Round
+from zsnapdb.jobs.binlog.archive_round import Round
 from zsnapdb.jobs.binlog.find import Search
 from zsnapdb.jobs.binlog.undo import Conflict, Undo
 from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges

@@ -19,6 +19,7 @@ from zsnapdb.repository.binlog_description_cache import DescriptionCache, Known,
 from zsnapdb.repository.binlog_descriptions import (
     ArchivedFile,
     CompleteRecord,
+    HistoryEnd,
     Incarnation,
     ReadChunks,
     Segment,
@@ -105,7 +106,12 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
         tuple(incarnations),
         tuple(files),
         (*(damage.error for damage in damages), *unread),
-        ArchiveState(tuple(damage.place for damage in damages), complete, taken_back=_taken_back(incarnations)),
+        ArchiveState(
+            tuple(damage.place for damage in damages),
+            complete,
+            taken_back=_taken_back(incarnations),
+            grown=grown(incarnations, files),
+        ),
         reading.lines,
         tuple(displaced),
     )
@@ -119,6 +125,26 @@ def _taken_back(incarnations: Sequence[Incarnation]) -> tuple[tuple[str, GtidSet
             with contextlib.suppress(ValueError):
                 found.append((one.id, GtidSet.parse(one.taken_back)))
     return tuple(found)
+
+
+def grown(incarnations: Sequence[Incarnation], files: Sequence[ArchivedFile]) -> tuple[tuple[str, str], ...]:
+    """Return each incarnation with every other one to which transactions were archived after the first one began.
+
+    The number of transactions decides this, not a clock. A binlog also grows at its rotation, without a transaction.
+    """
+    of: dict[str, list[ArchivedFile]] = {}
+    for file in files:
+        of.setdefault(file.incarnation, []).append(file)
+
+    def has_grown(end: HistoryEnd) -> bool:
+        number = number_of(end.name)
+        return any(
+            file.span.transactions > (end.transactions if file.number == number else 0)
+            for file in of.get(end.incarnation, ())
+            if file.number >= number
+        )
+
+    return tuple((one.id, end.incarnation) for one in incarnations for end in one.ends if has_grown(end))
 
 
 @dataclass

@@ -53,12 +53,23 @@ from zsnapdb.repository.objects import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
+class HistoryEnd(Part):
+    """The end of another history when a history began: its newest binlog, and the transactions in this binlog."""
+
+    incarnation: BackupId
+    name: BinlogName
+    transactions: Count
+
+
 class Incarnation(Part):
     """One unbroken binlog history of one server. `reason` explains why the history starts.
 
     `sequence` is the history's sequence number within the instance. Earlier versions stored no sequence. If the data of
     the server comes from a restore that replaced production, `restore` is the id of the restore. `taken_back` contains
     the GTIDs of other servers that were archived when the first history after this restore began (MySQL).
+
+    `ends` contains the ends of the newest other histories when this history began. `overtakes` is the history of
+    another writer that this history follows, because that history had overtaken the server's previous history.
     """
 
     format: Literal[1] = 1
@@ -73,6 +84,8 @@ class Incarnation(Part):
     sequence: SequenceNumber | None = None
     restore: BackupId | None = None
     taken_back: GtidText | None = None
+    ends: tuple[HistoryEnd, ...] = ()
+    overtakes: BackupId | None = None
 
 
 class HeadPart(Part):

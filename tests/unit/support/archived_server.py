@@ -14,7 +14,8 @@ from zsnapdb.config.repository import RepositorySettings, StreamSettings
 from zsnapdb.config.settings import InstanceSettings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.binlog.archiver import Archiver, Round
+from zsnapdb.jobs.binlog.archive_round import Round
+from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_archive_contents import Archive

@@ -26,7 +26,8 @@ from zsnapdb.base.program_start import Running, Stop
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import lock_instance
-from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
+from zsnapdb.jobs.binlog.archive_round import Round
+from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder
 from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles, find_source
 from zsnapdb.jobs.health.recovery_coverage import read, repeated
 from zsnapdb.jobs.host.volume_space import open_session

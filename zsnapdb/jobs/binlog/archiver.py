@@ -23,9 +23,10 @@ from typing import BinaryIO
 
 from zsnapdb.base.domain_types import BinlogCoordinates, new_backup_id
 from zsnapdb.base.errors import ConsistencyError, DamagedError, PreflightError, RepositoryError, ServerError
-from zsnapdb.base.gtid import Gtids
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.binlog.archive_round import Round
+from zsnapdb.jobs.binlog.other_writers import OtherWriters, ends_of
 from zsnapdb.jobs.binlog.server_binlogs import (
     BinlogSource,
     LocalFiles,
@@ -48,7 +49,7 @@ from zsnapdb.mysql.schema.tables import creation_options
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.backup.dataset_encryption import judge_archiving
-from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
+from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide, has_more
 from zsnapdb.planning.binlog.archive_times import (
     ArchiverObservation,
     CommitHorizon,
@@ -59,8 +60,7 @@ from zsnapdb.planning.binlog.archive_times import (
     sighting_between,
 )
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, CreatedTable
-from zsnapdb.planning.binlog.failover_history import RepeatedGtids
-from zsnapdb.planning.binlog.route_elements import CompleteUntil, RouteEnd
+from zsnapdb.planning.binlog.route_elements import CompleteUntil
 from zsnapdb.planning.repository.host_backup_record import ArchivedPosition
 from zsnapdb.planning.server_facts import Dialect
 from zsnapdb.repository import binlog_archive
@@ -113,39 +113,6 @@ def _part(
 def _word(value: object) -> str | None:
     text = "" if value is None else str(value)
     return text if _NAME.fullmatch(text) is not None else None
-
-
-@dataclass(frozen=True)
-class Round:
-    """The result of one round over the server's binlogs.
-
-    Sizes are in bytes, and times are in microseconds UTC. `end` is the binlog position at which the archive of the
-    incarnation `incarnation` now ends.
-    """
-
-    new_incarnation: str | None = None
-    rotated: tuple[str, ...] = ()
-    transactions: int = 0
-    plain_size: int = 0
-    gaps: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    blocked: str | None = None
-    """The reason why the newest binlog cannot be archived; None if it can be archived."""
-    end: BinlogCoordinates | None = None
-    gtids: Gtids | None = None
-    last_commit: int | None = None
-    incarnation: str | None = None
-    complete_until: int | None = None
-    """The time up to which the archive is complete; None if this round recorded no such time."""
-    unprotected: RouteEnd | None = None
-    """The reason why no backup can be rolled forward with the new binlogs.
-
-    This is determined only if this round began a history or found a gap.
-    """
-    repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
-    is_by_another: bool = False
-    """Whether another archiver, which is running, archived the binlogs."""
 
 
 _SECOND = 1_000_000
@@ -252,7 +219,6 @@ class Archiver:
         self._disagrees = False
         self._noted: ArchivedPosition | None = None
         contents = archive.load()
-        self._newest_began = max((incarnation.began for incarnation in contents.incarnations), default=None)
         self._incarnations = list(contents.incarnations)
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
@@ -261,6 +227,7 @@ class Archiver:
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
         last = own_archived_binlogs.archived_last(instance, archive.repository)
         self._returned = returned_after(contents.incarnations, self._incarnation, last)
+        self._others = OtherWriters(instance, archive, contents)
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverObservation(seen)
@@ -289,6 +256,8 @@ class Archiver:
         """
         self._look = self._look_now()
         local = self._files.list()
+        if self._returned is None and self._incarnation is not None and has_more(self._kept, local):
+            self._returned = self._others.reason_to_begin(self._incarnation, self._kept[-1])
         plan = self._plan(local)
         if plan.begin is not None:
             self._last_look = None
@@ -352,12 +321,16 @@ class Archiver:
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
             return
+        # Other writers may have begun histories since the archive was read.
+        contents = self._archive.load()
+        known = {one.id for one in self._incarnations}
+        self._incarnations += [one for one in contents.incarnations if one.id not in known]
         restore, taken_back = find_taken_back(self._instance, self._incarnations, self._elsewhere)
         # Only the id of an unreadable incarnation is known. So the times in the ids should be in order too.
         began = self._host.now()
-        if self._newest_began is not None and self._newest_began < _END_OF_TIME:
-            began = max(began, self._newest_began + timedelta(seconds=1))
-        self._newest_began = began
+        newest = max((one.began for one in self._incarnations), default=None)
+        if newest is not None and newest < _END_OF_TIME:
+            began = max(began, newest + timedelta(seconds=1))
         self._incarnation = Incarnation(
             id=new_backup_id(began, secrets.randbits(16)),
             repository_id=self._archive.repository.id,
@@ -370,7 +343,10 @@ class Archiver:
             sequence=next_sequence(self._instance, self._archive.repository, [i.sequence for i in self._incarnations]),
             restore=restore,
             taken_back=taken_back,
+            ends=ends_of(self._instance, self._archive, contents),
+            overtakes=self._others.overtaking,
         )
+        self._others.begin(self._incarnation)
         self._incarnations.append(self._incarnation)
         self._kept, self._returned = [], None
         self._archive.begin(self._incarnation)

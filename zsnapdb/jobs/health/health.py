@@ -64,7 +64,8 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         stored.repository,
     )
     passed = [evidence for evidence in past.read if evidence.outcome is Outcome.PASSED and stored.has_drilled(evidence)]
-    newest = backup_time(restorable[-1].backup_id) if restorable else None
+    own = stored.own_part
+    newest = backup_time(own.restorable[-1].backup_id) if own.restorable else None
     is_checked = objectives.verify_age is not None or objectives.deep_verify_age is not None
     digests = {backup.backup_id: backup.digest for backup in stored.backups}
     checks = verifications.read(repository, instance.name).about(digests) if is_checked else Checks()
@@ -73,10 +74,10 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         instance=instance.name,
         repository=instance.settings.repository,
         at=at,
-        newest_point=_moment(point) if (point := stored.newest_point) is not None else newest,
+        newest_point=_moment(point) if (point := own.newest_point) is not None else newest,
         window_start=_moment(begin) if begin is not None else newest,
         newest_backup=newest,
-        archived_until=_moment(stored.complete_until) if stored.complete_until is not None else None,
+        archived_until=_moment(own.complete_until) if own.complete_until is not None else None,
         unprotected=window.unprotected.reason if window.ranges and window.unprotected is not None else "",
         no_copy=stored.objection,
         damage=(

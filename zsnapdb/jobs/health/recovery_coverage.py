@@ -10,7 +10,7 @@ from zsnapdb.base.domain_types import parse_gtids, server_name
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import points_of
-from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.planning.binlog.archive_times import complete_until, newest_not_ahead
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
 from zsnapdb.planning.binlog.recoverable_ranges import Window, window
@@ -46,8 +46,32 @@ class Stored:
     missing: tuple[StoredFinding, ...]
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
+    own_backups: Collection[str] = ()
+    """The backups in the repository that this host stored or adopted, by its record."""
+    own_histories: Collection[str] = ()
+    """The binlog histories in the archive that this host began or adopted, by its record."""
     no_copy: Callable[[ServerPart], str] = lambda _: ""
     """Function that returns the reason why this host cannot start a copy of a server; "" if it can."""
+
+    @functools.cached_property
+    def own_part(self) -> Stored:
+        """The content with only the backups and binlogs of this host, of each kind of which its record lists some.
+
+        Another server that writes under the same name must not hide that this host's server is not protected.
+        """
+        archive, unchosen = self.archive, self.unchosen
+        ids = {backup.backup_id for backup in self.backups} if self.own_backups else set()
+        if ids <= set(self.own_backups) and {file.incarnation for file in archive.files} <= set(self.own_histories):
+            return self
+        if self.own_histories:
+            archive = replace(
+                archive,
+                incarnations=tuple(one for one in archive.incarnations if one.id in self.own_histories),
+                files=tuple(file for file in archive.files if file.incarnation in self.own_histories),
+            )
+        if self.own_backups:
+            unchosen = {*unchosen, *(ids - set(self.own_backups))}
+        return replace(self, archive=archive, unchosen=unchosen, own_backups=(), own_histories=())
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -154,6 +178,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
     known, checked = host_backup_record.checked_backups(instance, repository, archive)
+    begun = own_archived_binlogs.begun_here(instance, repository)
     return Stored(
         repository=repository,
         backups=known.backups,
@@ -168,6 +193,8 @@ def read(instance: Instance, repository: Repository) -> Stored:
         missing=checked.findings,
         unchosen=checked.unchosen,
         provenance=checked.provenance,
+        own_backups={backup.backup_id for backup in known.backups} & set(checked.own),
+        own_histories={file.incarnation for file in archive.files} & begun,
         no_copy=_judge(instance),
     )
 

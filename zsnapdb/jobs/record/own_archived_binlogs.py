@@ -16,7 +16,7 @@ from zsnapdb.jobs.record.host_backup_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_backup_record import ArchivedPosition, RecordedBinlog
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_archive_contents import Archive, active_file
+from zsnapdb.repository.binlog_archive_contents import Archive, active_file, grown
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.keyring import UntrustedRecord
 from zsnapdb.repository.objects import ListedObject
@@ -117,6 +117,15 @@ def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple
     return frozenset()
 
 
+def begun_here(instance: Instance, repository: Repository) -> frozenset[str]:
+    """Return the incarnations that this host began or adopted; empty if it has no readable record of its repository."""
+    record = HostRecord.of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        known = record.binlogs() if record is not None else None
+        return frozenset(known.incarnations) if known is not None else frozenset()
+    return frozenset()
+
+
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
     """Record that a prune on this host is about to remove an archived binlog. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
@@ -167,7 +176,7 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
         elif file.name not in foreign:
             foreign.append(file.name)
     complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
-    state = replace(archive.state, complete=complete)
+    state = replace(archive.state, complete=complete, grown=grown(list(histories.values()), files))
     believed = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
     return believed, tuple(foreign)
 

@@ -89,6 +89,14 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
     return same is not None and not same.problem and _altered(newest, same, agrees=True) is None
 
 
+def has_more(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> bool:
+    """Return whether the server has written more than the files of its history that are archived."""
+    if not kept or not local:
+        return False
+    newest, last = kept[-1], local[-1]
+    return last.name != newest.name or last.size > newest.end
+
+
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
     """Return whether a file that starts at the GTIDs `previous` continues an archive that ended at `reached`.
 

@@ -57,6 +57,31 @@ def failback(
     return None
 
 
+def second_writer(
+    files: Sequence[RouteFile], here: RouteFile, reached: Gtids | None, state: ArchiveState
+) -> RouteEnd | None:
+    """Return the end of a route in its newest file `here` if another history was continued after this one began.
+
+    Only a second writer continues such a history. If GTIDs of another server prove that the route has reached all of
+    its transactions, for example because it is a replica, return None.
+    """
+    names = [other for name, other in state.grown if name == here.incarnation]
+    for last in (file for file in reversed(files) if file.incarnation in names):
+        names.remove(last.incarnation)
+        whole = last.reached
+        if last.server != here.server and not last.is_anonymous and reached is not None and whole is not None:
+            is_reached = contains(reached, whole) if isinstance(whole, GtidSet) else has_heads_of(reached, whole)
+            if is_reached:
+                continue
+        return RouteEnd(
+            EndKind.SECOND_WRITER,
+            f"server {last.server} archived transactions in history {last.incarnation}, up to {last.name}, after"
+            f" history {here.incarnation} of server {here.server} began",
+            last.incarnation,
+        )
+    return None
+
+
 def takeover(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> int | RouteEnd | None:

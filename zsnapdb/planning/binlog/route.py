@@ -17,7 +17,7 @@ from typing import overload
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
 from zsnapdb.planning.binlog.archive_times import complete_until
-from zsnapdb.planning.binlog.failover_history import failback, takeover
+from zsnapdb.planning.binlog.failover_history import failback, second_writer, takeover
 from zsnapdb.planning.binlog.route_elements import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -309,7 +309,8 @@ def _at_fork(
     if isinstance(other, int):
         return other
     left, lost = failback(files, at, histories, reached, state), state.lost_history_after(files[at])
-    ends = [end for end in (fork.gap, fork.newer.end, other, left, lost) if end is not None]
+    second = second_writer(files, files[at], reached, state)
+    ends = [end for end in (fork.gap, fork.newer.end, other, left, second, lost) if end is not None]
     return next((end for end in ends if end.kind is not EndKind.NEWEST), next(iter(ends), NEWEST))
 
 

@@ -73,14 +73,19 @@ class EndKind(StrEnum):
     SET_BACK = "set-back"
     LOST_IN_FAILOVER = "lost-in-failover"
     UNPROVEN_FAILOVER = "unproven-failover"
+    SECOND_WRITER = "second-writer"
 
 
 @dataclass(frozen=True)
 class RouteEnd:
-    """The reason why a route ends, as a kind and as text."""
+    """The reason why a route ends, as a kind and as text.
+
+    If the kind is SECOND_WRITER, `other` is the history of the other writer.
+    """
 
     kind: EndKind
     reason: str
+    other: str = ""
 
 
 def only_by_times(what: str) -> RouteEnd:
@@ -120,13 +125,15 @@ class ArchiveState:
 
     The field `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the
     archive was committed later. For incarnations of a server that a restore returned to an earlier state, `taken_back`
-    contains the GTIDs that were archived before.
+    contains the GTIDs that were archived before. The pairs in `grown` are an incarnation, and another incarnation to
+    which transactions were archived after the first one began.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
     complete: tuple[CompleteUntil, ...] = ()
     read_at: int | None = None
     taken_back: tuple[tuple[str, GtidSet], ...] = ()
+    grown: tuple[tuple[str, str], ...] = ()
 
     def was_taken_back(self, file: RouteFile, gtids: GtidSet) -> bool:
         """Return whether a restore had taken back these GTIDs when the incarnation of the file began."""

@@ -174,12 +174,12 @@ def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
 
 def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointError:
     """Return the error for a point that is in several histories."""
-    lines = []
-    for choice in candidates:
-        place = choice.place
-        if place is not None:
-            history = choice.route.files[-1].incarnation
-            lines.append(f"{history} (in {place.name} of server {place.server})")
+    places = [(choice.route.files[-1].incarnation, choice.place) for choice in candidates if choice.place is not None]
+    return _in_several_histories(what, places)
+
+
+def _in_several_histories(what: str, places: Sequence[tuple[str, RouteFile]]) -> AmbiguousPointError:
+    lines = [f"{history} (in {place.name} of server {place.server})" for history, place in places]
     return AmbiguousPointError(
         f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
         hint="name one of them with --history; `zsnapdb binlog status` lists them",
@@ -253,6 +253,7 @@ def choose(
     if history is not None:
         view = view_of(history, backups, files, state)
         backups, files = view.backups, view.files
+        state = replace(state, grown=())
     if isinstance(target, Latest):
         return _choose_latest(target, backups, files, state)
     if not isinstance(target, AtTime) and all(point.gtids is None for point in backups):
@@ -310,10 +311,39 @@ def _choose_of_histories(
     if not choices:
         raise error or NotFound("the point cannot be reached from any backup", hint="see `zsnapdb status`")
     choice = choices[0]
+    beside = _histories_at(choice, files, target.moment) if isinstance(target, AtTime) else []
+    if beside and choice.place is not None and isinstance(point, datetime):
+        here = (choice.route.files[-1].incarnation, choice.place)
+        raise _in_several_histories(readable_time(point), [here, *beside])
     again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
     if again is not None:
         raise archived_twice_error(str(point), choice.point, again)
     return choice
+
+
+def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: datetime) -> list[tuple[str, RouteFile]]:
+    """Return the server's other histories that have commits before and after the time, each with one file.
+
+    A copy of a server may write at the same time as the server. Then several histories contain the time, although the
+    routes of the backups may lead into one of them only. Commits that the route also contains do not count.
+    """
+    sought, passed = moment.timestamp() * _SECOND, {file.incarnation for file in choice.route.files}
+    ends: dict[tuple[str, str], int] = {}
+    for file in choice.route.files:
+        ends[file.name, file.fingerprint] = max(file.last_commit or 0, ends.get((file.name, file.fingerprint), 0))
+    servers = {file.server for file in choice.route.files}
+    found: list[tuple[str, RouteFile]] = []
+    for name, group in groupby(files, lambda file: file.incarnation):
+        own = [file for file in group if name not in passed and file.server in servers]
+        # If the route contains a file too, only commits after its copy count, and no earlier file counts.
+        shared = [at for at, file in enumerate(own) if (file.name, file.fingerprint) in ends]
+        own = [file for file in own[shared[-1] if shared else 0 :] if file.last_commit is not None]
+        starts = [max(file.first_commit or 0, ends.get((file.name, file.fingerprint), -1) + 1) for file in own]
+        within = [(start, file) for start, file in zip(starts, own, strict=True) if start <= (file.last_commit or 0)]
+        after = [file for _, file in within if (file.last_commit or 0) >= sought]
+        if after and any(start <= sought for start, _ in within):
+            found.append((name, after[0]))
+    return found
 
 
 def _choose_in(
@@ -354,13 +384,38 @@ def _choose_latest(
     beyond = newer_beyond(route, files, backups, route_of)
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
+        names = _histories_beside(route, backups, files, state)
+        other = f"; {' or '.join(f'`--history {name}`' for name in names)} chooses one history" if names else ""
         raise HistoryError(
             f"the latest state cannot be reached: from backup {route.point.backup_id}, the archive leads only to"
             f" {reach}, because {beyond.reason}",
             hint="run `zsnapdb binlog archive --once`, then `zsnapdb backup`; `zsnapdb restore --accept-older` restores"
-            " as far as the archive reaches",
+            f" as far as the archive reaches{other}",
         )
     return RestoreRoute(target, route, route.files, None)
+
+
+def _histories_beside(
+    route: Route, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> list[str]:
+    """Return the history in which a route ends and the other histories that it leaves out; none if there is only one.
+
+    Only histories into which a backup leads are returned.
+    """
+    if not route.files:
+        return []
+    last, names = route.files[-1].incarnation, list(dict.fromkeys(file.incarnation for file in files))
+    found = [name for name in names[names.index(last) :] if name == last or _has_view(name, backups, files, state)]
+    beside = [route.end.other] if route.end.other and route.end.other not in found else []
+    found = [*(name for name in beside if _has_view(name, backups, files, state)), *found]
+    return found if len(found) > 1 else []
+
+
+def _has_view(name: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState) -> bool:
+    try:
+        return bool(view_of(name, backups, files, state))
+    except NotFound:
+        return False
 
 
 def _choose_time(

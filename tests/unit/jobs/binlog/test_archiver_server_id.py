@@ -11,7 +11,8 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import ROTATE, File
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
 from zsnapdb.base.gtid import GtidPosition
-from zsnapdb.jobs.binlog.archiver import Archiver, Round
+from zsnapdb.jobs.binlog.archive_round import Round
+from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 from zsnapdb.mysql.binlog.events import fingerprint
 from zsnapdb.planning.binlog.failover_history import repeated_gtids

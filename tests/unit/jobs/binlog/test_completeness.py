@@ -15,7 +15,8 @@ from tests.unit.support.faulty_store import Fault, FaultyStore
 from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import NotFound, RepositoryError, ServerError
 from zsnapdb.jobs.binlog import archiver as archiving
-from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
+from zsnapdb.jobs.binlog.archive_round import Round
+from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder
 from zsnapdb.jobs.repository.protection_status import ProtectionStatus
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.archive_times import CommitHorizon

@@ -58,7 +58,7 @@ def test_what_a_restore_took_back_is_not_later(
     # A later history after the same restore took back the same transactions, not those of a server in between.
     server.commit(2)
     server.archiver().look()
-    assert route_of(server, restored).end.kind is EndKind.UNPROVEN_FAILOVER
+    assert route_of(server, restored).end.kind is EndKind.LOST_IN_FAILOVER
     restored.reset()
     restored.archiver(among=server.archive()).look()
-    assert [one.taken_back for one in server.archive().load().incarnations if one.restore] == [f"{server.uuid}:1-5"] * 2
+    assert [one.taken_back for one in server.archive().load().incarnations if one.restore] == [f"{server.uuid}:1-5"] * 3

@@ -1,0 +1,73 @@
+"""The ages in the objectives of a host come from its own backups and binlogs, not from a second writer's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.archived_server import Server
+from zsnapdb.config.instance import ObjectiveSettings
+from zsnapdb.jobs.health import health
+from zsnapdb.jobs.health.recovery_coverage import read
+from zsnapdb.planning.health.objectives import Objective, Verdict
+
+HOUR = 3600.0
+AGES = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
+
+
+@pytest.fixture
+def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    made = ProtectedServer.make(tmp_path, monkeypatch)
+    made.objectives = ObjectiveSettings(rpo=HOUR, backup_age=HOUR, archive_lag=HOUR)
+    made.server.commit(2)
+    made.server.look()
+    return made
+
+
+def copy_writes(protected: ProtectedServer, folder: Path) -> None:
+    """A copy of the server archives and backs up two hours later."""
+    folder.mkdir()
+    server = protected.server
+    copy = Server(folder, is_encrypted=False)
+    state = server.saved()
+    server.commit()
+    server.look()
+    copy.store, copy.clock = server.store, server.clock + 7200
+    copy.set_back(state)
+    copy.commit(2)
+    copy.look()
+    protected.server = copy
+    protected.back_up()
+
+
+def verdicts(protected: ProtectedServer, backups: Collection[str], histories: Collection[str]) -> list[Verdict]:
+    """Return the verdicts on the ages on a host with these backups and histories in its record."""
+    instance = protected.instance()
+    stored = replace(read(instance, instance.open_repository()), own_backups=set(backups), own_histories=set(histories))
+    judged = health.judge_instance(instance, stored, health.past_drills(stored, instance), instance.host.now())
+    return [one.verdict for one in judged.judgements if one.objective in AGES]
+
+
+def test_objectives_count_only_backups_and_binlogs_of_this_host(protected: ProtectedServer, tmp_path: Path) -> None:
+    backup = protected.back_up()
+    (history,) = (one.id for one in protected.server.load().incarnations)
+    assert verdicts(protected, [backup], [history]) == [Verdict.MET] * 3
+    copy_writes(protected, tmp_path / "copy")
+    assert verdicts(protected, [backup], [history]) == [Verdict.BROKEN] * 3
+    assert verdicts(protected, [], []) == [Verdict.MET] * 3
+
+
+def test_backups_and_histories_of_a_host_are_read_from_its_record(protected: ProtectedServer, tmp_path: Path) -> None:
+    """The archiver of the fixture uses the record of the host, and the copy has its own record."""
+    (history,) = (one.id for one in protected.server.load().incarnations)
+    protected.back_up()
+    backup = protected.back_up_from_here()
+    copy_writes(protected, tmp_path / "copy")
+    instance = protected.instance()
+    stored = read(instance, instance.open_repository())
+    assert (stored.own_backups, stored.own_histories) == ({backup}, {history})
+    assert len(protected.server.load().incarnations) == 2
