@@ -145,6 +145,7 @@ def test_marks_of_all_finished_restores_are_read_at_once(
     assert [one.top for one in finished_restores.existing(host.settings, host.instance)] == tops
     assert read == [tops]
     foreign = {top: {RESTORED_PROPERTY: Property("", "-")} for top in tops}
-    monkeypatch.setattr(finished_restores.datasets, "properties_of", lambda *_: foreign)
+    elsewhere = SimpleNamespace(exists=lambda _: True, properties_of=lambda *_: foreign)
+    monkeypatch.setattr(finished_restores, "datasets", elsewhere)
     assert finished_restores.existing(host.settings, host.instance) == []
     assert destroyed == []
