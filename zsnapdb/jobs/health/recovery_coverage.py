@@ -55,7 +55,7 @@ class Stored:
 
     @functools.cached_property
     def own_part(self) -> Stored:
-        """The content with only the backups and binlogs of this host, of each kind of which its record lists some.
+        """The content with only the backups and binlogs in this host's record. If the record lists none, all count.
 
         Another server that writes under the same name must not hide that this host's server is not protected.
         """
