@@ -61,7 +61,8 @@ class Stored:
         """
         archive, unchosen = self.archive, self.unchosen
         ids = {backup.backup_id for backup in self.backups} if self.own_backups else set()
-        if ids <= set(self.own_backups) and {file.incarnation for file in archive.files} <= set(self.own_histories):
+        histories = {file.incarnation for file in archive.files}
+        if not ids.difference(self.own_backups) and not histories.difference(self.own_histories):
             return self
         if self.own_histories:
             archive = replace(
