@@ -36,7 +36,6 @@ ALLOWED = {
     "cli/progress_bars.py": {"_text": MEASURED},
     "jobs/backup/run.py": {"backup_of_run": "whether a run that a scheduler repeats was made since it was due"},
     "jobs/binlog/archiver.py": {
-        "__init__": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
         "_begin": "an incarnation has a number; its time only grows with it, for the time of one that is unreadable",
     },
     "jobs/binlog/undo.py": {"began": SERVER_TIME},

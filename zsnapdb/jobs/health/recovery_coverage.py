@@ -55,13 +55,14 @@ class Stored:
 
     @functools.cached_property
     def own_part(self) -> Stored:
-        """The content with only the backups and binlogs of this host, of each kind of which its record lists some.
+        """The content with only the backups and binlogs in this host's record. If the record lists none, all count.
 
         Another server that writes under the same name must not hide that this host's server is not protected.
         """
         archive, unchosen = self.archive, self.unchosen
         ids = {backup.backup_id for backup in self.backups} if self.own_backups else set()
-        if ids <= set(self.own_backups) and {file.incarnation for file in archive.files} <= set(self.own_histories):
+        histories = {file.incarnation for file in archive.files}
+        if not ids.difference(self.own_backups) and not histories.difference(self.own_histories):
             return self
         if self.own_histories:
             archive = replace(
