@@ -43,6 +43,7 @@ IN_MEMORY = {
     ("repository/binlog_description_cache.py", "_segments"): CONSTANT,
     ("repository/catalogue.py", "_cache_file"): CONSTANT,
     ("repository/catalogue.py", "_described"): CONSTANT,
+    ("repository/catalogue.py", "_parsed_description"): ARGUMENTS,
     ("repository/manifest.py", "_adapter"): CONSTANT,
     ("store/s3_client.py", "_loader"): "the folders of AWS's service descriptions",
     ("store/cloud_clients.py", "_loop"): "the id of this process",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 
 from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.errors import DamagedError
@@ -15,6 +17,8 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HistoryEnd, Incarnation
 
+PAUSE = 600.0
+"""The minimum number of seconds between two looks for other writers."""
 _ENDS = 32
 """The number of histories, newest first, whose ends a new history records."""
 
@@ -22,14 +26,15 @@ _ENDS = 32
 class OtherWriters:
     """The histories of other writers. They are read again only if the list of histories changes.
 
-    Only histories that this host trusts count.
+    Only histories that this host trusts count. Requests for this list cost money, so it is read at most once in
+    `PAUSE` seconds.
     """
 
     def __init__(self, instance: Instance, archive: BinlogArchive, contents: Archive) -> None:
         self._instance, self._archive = instance, archive
         self._contents, _ = own_archived_binlogs.known_part(instance, archive.repository, contents)
         self._seen = {one.id for one in contents.incarnations}
-        self._warned = ""
+        self._warned, self._next_look = "", -math.inf
         self.overtaking: str | None = None
         """The history of another writer that a new history has to follow; None if there is none."""
 
@@ -39,6 +44,9 @@ class OtherWriters:
         Warn about the other writer. After one such history, the next may begin only after a backup of this host. So two
         servers that archive at the same time do not begin histories in every round.
         """
+        if time.monotonic() < self._next_look:
+            return None
+        self._next_look = time.monotonic() + PAUSE
         other = self._newest(own, newest)
         if other is None:
             return None

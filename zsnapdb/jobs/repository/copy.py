@@ -350,7 +350,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
 def _copy_pins(here: Repository, there: Repository, instance: str) -> None:
     """Copy each pin that the second repository lacks, if it contains the backup."""
     pinned, known = ({listed.key.backup_id for listed in one.list(layout.pins(instance))} for one in (here, there))
-    for backup_id in sorted((pinned - known).intersection(there.backup_ids(instance))):
+    for backup_id in (pinned - known).intersection(there.backup_ids(instance)):
         backup_marks.copy_pin(here, there, instance, backup_id)
 
 

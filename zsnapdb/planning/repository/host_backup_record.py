@@ -414,20 +414,11 @@ class _PlacedRecord:
 
 
 @dataclass(frozen=True)
-class _UnknownVolume:
-    role: str
-    dataset: str
-    guid: int
-    from_guid: int | None = None
-    send_flags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _UnknownBackup:
     """A backup that is known only from its local snapshots. Its base is unknown."""
 
     backup_id: str
-    volumes: tuple[_UnknownVolume, ...]
+    volumes: tuple[RecordedVolume, ...]
     writer: str
 
 
@@ -465,7 +456,9 @@ def missing_backups(
     own = record.stored[-1].writer if record.stored else ""
     unknown = {
         backup.backup_id: _UnknownBackup(
-            backup.backup_id, tuple(_UnknownVolume(role, "", guid) for role, guid in sorted(backup.guids.items())), own
+            backup.backup_id,
+            tuple(RecordedVolume(role, "", guid, None, ()) for role, guid in sorted(backup.guids.items())),
+            own,
         )
         for backup in local
         if backup.backup_id not in recorded and backup.backup_id not in gone
