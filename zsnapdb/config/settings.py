@@ -159,6 +159,10 @@ class MaskingSettings(ConfigSection):
         return self
 
 
+OTHER_WRITERS_PAUSE = 600.0
+"""The minimum number of seconds between two looks of an archiver for other writers. Each look costs requests."""
+
+
 class BinlogSettings(ConfigSection):
     """How binlogs are archived, and when archived binlogs are removed from the server."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from typing import ClassVar
 
 from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.errors import DamagedError
+from zsnapdb.config.settings import OTHER_WRITERS_PAUSE
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.jobs.record.host_backup_record import record_of
@@ -17,8 +19,6 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, HistoryEnd, Incarnation
 
-PAUSE = 600.0
-"""The minimum number of seconds between two looks for other writers."""
 _ENDS = 32
 """The number of histories, newest first, whose ends a new history records."""
 
@@ -27,8 +27,10 @@ class OtherWriters:
     """The histories of other writers. They are read again only if the list of histories changes.
 
     Only histories that this host trusts count. Requests for this list cost money, so it is read at most once in
-    `PAUSE` seconds.
+    `pause` seconds.
     """
+
+    pause: ClassVar[float] = OTHER_WRITERS_PAUSE
 
     def __init__(self, instance: Instance, archive: BinlogArchive, contents: Archive) -> None:
         self._instance, self._archive = instance, archive
@@ -46,7 +48,7 @@ class OtherWriters:
         """
         if time.monotonic() < self._next_look:
             return None
-        self._next_look = time.monotonic() + PAUSE
+        self._next_look = time.monotonic() + self.pause
         other = self._newest(own, newest)
         if other is None:
             return None

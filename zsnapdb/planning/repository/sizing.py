@@ -10,6 +10,7 @@ from math import ceil
 from typing import Any
 
 from zsnapdb.config.repository import DEFAULT_KEEP, KeepRules
+from zsnapdb.config.settings import OTHER_WRITERS_PAUSE
 from zsnapdb.planning.repository.retention import decide
 
 
@@ -122,6 +123,8 @@ ROUND_REQUESTS = Requests(put=2)
 """The maximum number of requests for each segment of an archiver round. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
 """The maximum number of requests with which the archiver replaces MERGED segments by one segment."""
+LOOK_REQUESTS = Requests(list=1, get=1)
+"""The maximum number of requests with which the archiver looks for other writers of the archive."""
 MERGED = 32
 """The number of segments that the archiver merges into one segment."""
 
@@ -319,7 +322,8 @@ def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Request
     rounds = MONTH / load.pause
     segments = max(1, ceil(load.binlog * load.pause / DAY / chunk))
     whole_files = Requests(put=binlog_chunks + 1, get=binlog_chunks).times(MONTH / DAY)
-    return ROUND_REQUESTS.times(rounds * segments) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
+    looks = LOOK_REQUESTS.times(MONTH / OTHER_WRITERS_PAUSE)
+    return ROUND_REQUESTS.times(rounds * segments) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files + looks
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:

@@ -8,10 +8,16 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
+from zsnapdb.jobs.binlog.other_writers import OtherWriters
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_backup_record import RecordedBackup
 
 OTHER = "aaaaaaaa-0000-0000-0000-0000000000ff"
+
+
+@pytest.fixture(autouse=True)
+def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OtherWriters, "pause", 0.0)
 
 
 @pytest.fixture(params=["another server", "a copy of the server"])
