@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -463,6 +464,19 @@ ReplicasRebuilt = Annotated[
 ]
 
 
+def _allows_outage(chosen: Instance, yes: bool, outage: Outage) -> bool:
+    """Return whether the user allows the outage of a rewind. With `yes`, only report what it loses."""
+    from zsnapdb.report import restore as report
+
+    if not yes:
+        return typer.confirm(report.question(outage), default=False, err=True)
+    for line in report.loss_lines(outage):
+        chosen.events.tell(line.strip())
+    if outage.archived.missing:
+        chosen.events.warn(f"the last binlogs are not archived: {outage.archived.missing}")
+    return True
+
+
 def rewind(
     instance: options.InstanceName = None,
     to: RewindPoint = None,
@@ -499,15 +513,7 @@ def rewind(
         show(report.ReplicasRebuiltView(chosen.name, affected_replicas.forget(chosen)), json)
         return
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
-
-    def ask(outage: Outage) -> bool:
-        if yes:
-            for line in report.loss_lines(outage):
-                chosen.events.tell(line.strip())
-            if outage.archived.missing:
-                chosen.events.warn(f"the last binlogs are not archived: {outage.archived.missing}")
-        return yes or typer.confirm(report.question(outage), default=False, err=True)
-
+    ask = partial(_allows_outage, chosen, yes)
     if not yes and not plan and not sys.stdin.isatty():
         raise UsageError("a rewind stops the server; the confirmation needs a terminal", hint="add --yes")
     if resume:

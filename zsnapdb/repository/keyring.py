@@ -166,12 +166,16 @@ class Keyring:
     @property
     def _lacks_key(self) -> bool:
         """Whether the file of the configured signing key does not exist, as with the settings of a lost host."""
+        if self.signing_key_file is None:
+            return False
         try:
-            return self.signing_key_file is not None and not self.signing_key_file.lstat()
+            self.signing_key_file.lstat()
         except FileNotFoundError:
             return True
         except OSError:
+            # The error that follows when the key is read says more.
             return False
+        return False
 
     @property
     def refuses_plain(self) -> bool:

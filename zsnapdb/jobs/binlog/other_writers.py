@@ -77,22 +77,22 @@ class OtherWriters:
         """
         repository = self._archive.repository
         listed = {one.key.incarnation for one in repository.list(layout.incarnations(self._archive.instance))}
-        if not newest.is_rotated and repository.exists(self._archive.file_key(newest)):
-            listed.add(newest.name)
-        if listed - self._seen:
+        is_complete = not newest.is_rotated and repository.exists(self._archive.file_key(newest))
+        if is_complete or listed - self._seen:
             self._contents, _ = own_archived_binlogs.known_part(self._instance, repository, self._archive.load())
             self._seen |= listed
-        known = {one.id: one for one in self._contents.incarnations}
-        ids = list(known)
-        later = ids[ids.index(own.id) + 1 :] if own.id in known else ()
         files = self._contents.files
-        same = (one for one in files if (one.incarnation, one.name) == (own.id, newest.name))
-        if not newest.is_rotated and any(one.is_rotated for one in same):
+        stored = [one for one in files if (one.incarnation, one.name, one.is_rotated) == (own.id, newest.name, True)]
+        if is_complete and any(not own_archived_binlogs.is_recorded(self._instance, repository, one) for one in stored):
             # A copy of the server, which at first had the same binlogs, archives in this server's history.
             return own
+        known = {one.id: one for one in self._contents.incarnations}
+        ids = list(known)
+        later = [name for name in ids[ids.index(own.id) + 1 :] if self._contents.of(name)] if own.id in known else []
         grown = second_writer(files, newest, newest.reached, self._contents.state)
-        found = [name for name in later if self._contents.of(name)] or ([grown.other] if grown is not None else [])
-        return known[found[-1]] if found else None
+        if grown is not None and not later:
+            return known.get(grown.other)
+        return known[later[-1]] if later else None
 
     def _has_backup_since(self, own: Incarnation) -> bool:
         with contextlib.suppress(DamagedError):

@@ -334,13 +334,13 @@ def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
         return []
     judgements = [judged for judged in health.judgements if judged.objective not in _JUDGED_ABOVE]
     unmet = [judged for judged in judgements if judged.verdict is not Verdict.MET]
-    found = [ok("objective", f"{judged.name}: {judged.reason}") for judged in judgements if judged not in unmet]
+    met = [ok("objective", f"{judged.name}: {judged.reason}") for judged in judgements if judged not in unmet]
     if unmet and not (stored.backups or stored.unreadable or stored.missing):
         # All these objectives have the same cause and hint.
         names = ", ".join(judged.name for judged in unmet)
         text = f"there is no backup yet: {names} cannot be met before the first one"
-        return [*found, warning("objective", text, f"run `zsnapdb backup {instance.name}`")]
-    return found + [
+        return [*met, warning("objective", text, f"run `zsnapdb backup {instance.name}`")]
+    return met + [
         warning("objective", f"{judged.name} {judged.verdict.value}: {judged.reason}", judged.hint) for judged in unmet
     ]
 

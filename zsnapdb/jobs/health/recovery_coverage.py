@@ -59,20 +59,18 @@ class Stored:
 
         Another server that writes under the same name must not hide that this host's server is not protected.
         """
-        archive, unchosen = self.archive, self.unchosen
-        ids = {backup.backup_id for backup in self.backups} if self.own_backups else set()
-        histories = {file.incarnation for file in archive.files}
-        if not ids.difference(self.own_backups) and not histories.difference(self.own_histories):
+        ids = {backup.backup_id for backup in self.backups}
+        histories = {file.incarnation for file in self.archive.files}
+        foreign = ids.difference(self.own_backups or ids)
+        own = histories.intersection(self.own_histories or histories)
+        if not foreign and own == histories:
             return self
-        if self.own_histories:
-            archive = replace(
-                archive,
-                incarnations=tuple(one for one in archive.incarnations if one.id in self.own_histories),
-                files=tuple(file for file in archive.files if file.incarnation in self.own_histories),
-            )
-        if self.own_backups:
-            unchosen = {*unchosen, *(ids - set(self.own_backups))}
-        return replace(self, archive=archive, unchosen=unchosen, own_backups=(), own_histories=())
+        archive = replace(
+            self.archive,
+            incarnations=tuple(one for one in self.archive.incarnations if one.id in own),
+            files=tuple(file for file in self.archive.files if file.incarnation in own),
+        )
+        return replace(self, archive=archive, unchosen={*self.unchosen, *foreign}, own_backups=(), own_histories=())
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:

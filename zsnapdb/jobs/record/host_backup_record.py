@@ -307,7 +307,7 @@ def check(
         *compared.findings,
         *unknown,
         *host_backup_record.judge_marker(repository.note),
-        *judge_foreign_binlogs(instance.name, strange),
+        *judge_foreign_binlogs(instance.name, strange, is_signed=bool(repository.keyring.trusted)),
         *judge_future(instance.name, future, now),
         *judge_foreign(instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any),
     )

@@ -126,6 +126,17 @@ def begun_here(instance: Instance, repository: Repository) -> frozenset[str]:
     return frozenset()
 
 
+def is_recorded(instance: Instance, repository: Repository, file: ArchivedFile) -> bool:
+    """Return whether this host recorded exactly this description of a rotated binlog. It does so before it stores it.
+
+    Signatures do not matter: a copy of this host has the same signing key.
+    """
+    with contextlib.suppress(DamagedError):
+        known = record_of(instance, repository).binlogs()
+        return known is not None and any(one.digest == file.digest for one in known.files)
+    return False
+
+
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
     """Record that a prune on this host is about to remove an archived binlog. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
@@ -189,11 +200,7 @@ def _without_foreign_histories(
     The keys are those of the descriptions. An untrusted description stays an error if this host began or adopted the
     history, or if a trusted writer stored a binlog of it. If this host has recorded no history, every error stays.
     """
-    known: Sequence[str] = ()
-    record = HostRecord.of(replace(instance, is_own_repository=True), repository)
-    with contextlib.suppress(DamagedError):
-        binlogs = record.binlogs() if record is not None else None
-        known = binlogs.incarnations if binlogs is not None else ()
+    known = begun_here(replace(instance, is_own_repository=True), repository)
     # The place of a damaged description of a history has no binlog name. The last errors have no place.
     foreign = {
         error: place

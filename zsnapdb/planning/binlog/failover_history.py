@@ -247,8 +247,8 @@ class RepeatedGtids:
     @property
     def text(self) -> str:
         return (
-            f"{self.server} gives GTIDs a second time, because it was set back or reset: {self.gtids} stand for other"
-            f" transactions in history {self.history}"
+            f"{self.server} gives GTIDs a second time, because it was set back, reset or copied: {self.gtids} stand for"
+            f" other transactions in history {self.history}"
         )
 
     @property

@@ -355,19 +355,21 @@ def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -
     )
 
 
-def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are archived binlogs whose descriptions are not known to this host."""
+def judge_foreign_binlogs(instance: str, names: Sequence[str], *, is_signed: bool) -> tuple[StoredFinding, ...]:
+    """Return a finding if there are archived binlogs whose descriptions are not known to this host.
+
+    The argument `names` contains the names of these binlogs. If this host trusts only signatures (`is_signed`), it
+    contains the keys of the descriptions of foreign histories.
+    """
     if not names:
         return ()
-    return (
-        StoredFinding(
-            StoredKind.FOREIGN,
-            f"the archive has {quantity(len(names), 'binlog')} whose descriptions this host does not know"
-            f" ({newest_of(names)}); no objective, restore or purge uses them",
-            f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. To discard a history of another"
-            " host, remove the object that this finding names from the store",
-        ),
-    )
+    hint = f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them"
+    what = f"{quantity(len(names), 'binlog')} whose descriptions this host does not know"
+    if is_signed:
+        what = f"{quantity(len(names), 'description')} of binlog histories, signed by no trusted key"
+        hint += ". To discard a history, remove the object of this name with the store's own tools"
+    text = f"the archive has {what} ({newest_of(names)}); no objective, restore or purge uses them"
+    return (StoredFinding(StoredKind.FOREIGN, text, hint),)
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:

@@ -181,7 +181,7 @@ def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> Am
 def _in_several_histories(what: str, places: Sequence[tuple[str, RouteFile]]) -> AmbiguousPointError:
     lines = [f"{history} (in {place.name} of server {place.server})" for history, place in places]
     return AmbiguousPointError(
-        f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
+        f"{what} lies in {len(lines)} histories of the server, which was set back or copied: {', '.join(lines)}",
         hint="name one of them with --history; `zsnapdb binlog status` lists them",
     )
 
@@ -332,7 +332,7 @@ def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: date
     for file in choice.route.files:
         ends[file.name, file.fingerprint] = max(file.last_commit or 0, ends.get((file.name, file.fingerprint), 0))
     servers = {file.server for file in choice.route.files}
-    found: list[tuple[str, RouteFile]] = []
+    beside: list[tuple[str, RouteFile]] = []
     for name, group in groupby(files, lambda file: file.incarnation):
         own = [file for file in group if name not in passed and file.server in servers]
         # If the route contains a file too, only commits after its copy count, and no earlier file counts.
@@ -342,8 +342,8 @@ def _histories_at(choice: RestoreRoute, files: Sequence[RouteFile], moment: date
         within = [(start, file) for start, file in zip(starts, own, strict=True) if start <= (file.last_commit or 0)]
         after = [file for _, file in within if (file.last_commit or 0) >= sought]
         if after and any(start <= sought for start, _ in within):
-            found.append((name, after[0]))
-    return found
+            beside.append((name, after[0]))
+    return beside
 
 
 def _choose_in(
@@ -405,17 +405,17 @@ def _histories_beside(
     if not route.files:
         return []
     last, names = route.files[-1].incarnation, list(dict.fromkeys(file.incarnation for file in files))
-    found = [name for name in names[names.index(last) :] if name == last or _has_view(name, backups, files, state)]
-    beside = [route.end.other] if route.end.other and route.end.other not in found else []
-    found = [*(name for name in beside if _has_view(name, backups, files, state)), *found]
-    return found if len(found) > 1 else []
+    beside = dict.fromkeys([*filter(None, [route.end.other]), *names[names.index(last) :]])
+    reachable = [name for name in beside if name == last or _has_view(name, backups, files, state)]
+    return reachable if len(reachable) > 1 else []
 
 
 def _has_view(name: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState) -> bool:
     try:
-        return bool(view_of(name, backups, files, state))
+        view_of(name, backups, files, state)
     except NotFound:
         return False
+    return True
 
 
 def _choose_time(

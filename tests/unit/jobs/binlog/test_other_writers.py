@@ -8,9 +8,12 @@ import pytest
 
 from tests.unit.support.archived_server import Server
 from tests.unit.support.binlog_file import UUID
+from zsnapdb.base.errors import ConsistencyError, UnreachableError
 from zsnapdb.jobs.binlog.other_writers import OtherWriters
 from zsnapdb.jobs.record.record_file import HostRecord
 from zsnapdb.planning.repository.host_backup_record import RecordedBackup
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 OTHER = "aaaaaaaa-0000-0000-0000-0000000000ff"
 
@@ -90,6 +93,30 @@ def test_archiver_leaves_a_history_that_a_copy_continues(server: Server, tmp_pat
     assert begun is not None
     assert "a copy of server" in begun
     server.check()
+
+
+def test_own_description_with_a_lost_answer_is_not_that_of_a_copy(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archiver = server.archiver()
+    server.commit(3)
+    archiver.look()
+    server.rotate()
+    server.commit()
+    store = archiver.archive.commit
+
+    def lose(file: ArchivedFile) -> None:
+        store(file)
+        raise UnreachableError("the answer was lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BinlogArchive, "commit", lambda _, file: lose(file))
+        with pytest.raises(UnreachableError):
+            archiver.look()
+    with pytest.raises(ConsistencyError):
+        archiver.look()
+    assert server.look().new_incarnation is None
+    assert (len(server.load().incarnations), server.reported) == (1, [])
 
 
 def test_two_archivers_begin_at_most_one_history_per_backup(server: Server, intruder: Server) -> None:

@@ -229,7 +229,8 @@ def test_unsigned_history_of_another_host_is_foreign_until_somebody_removes_it(
     (finding,) = state.missing
     assert (state.damaged, finding.kind, host.plan().point) == ((), StoredKind.FOREIGN, latest)
     assert foreign in finding.text
-    assert "remove the object that this finding names" in finding.hint
+    assert "1 description of binlog histories, signed by no trusted key" in finding.text
+    assert "remove the object of this name" in finding.hint
     assert verify.verify(host.instance(), Depth.LISTED).binlogs == {}
     repository.delete(foreign)
     assert (host.status().damaged, host.status().missing) == ((), ())

@@ -159,7 +159,7 @@ def test_a_first_backup_after_a_promote_is_told_only_of_a_server_that_goes_on(
     repository = instance.open_repository()
 
     def is_told(is_writing: bool) -> bool:
-        there = sorted(stored_manifests(repository), key=lambda one: one.backup_id)
+        there = sorted(stored_manifests(repository), key=lambda one: one.createtxg)
         findings = host_backup_record.check(instance, repository, there, (), is_writing=is_writing).findings
         return StoredKind.OTHER_WRITER in [one.kind for one in findings]
 

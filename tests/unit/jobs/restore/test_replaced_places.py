@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import zsnapdb
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.jobs.host import affected_replicas
 from zsnapdb.jobs.restore import replaced_server, server_restore
@@ -18,6 +20,8 @@ from zsnapdb.planning.restore.steps import Promote, PromotePart
 from zsnapdb.zfs import version
 from zsnapdb.zfs.datasets import Property
 
+READERS = {"jobs/restore/handover_plan.py", "jobs/restore/plan.py"}
+"""These modules may read the places of the source: the first finds the places here, the second maps mount points."""
 HERE = {"vault/mysql": "enabled", "vault/mysql/data": "disabled"}
 
 
@@ -43,6 +47,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         zfs = SimpleNamespace(properties_of=properties_of, exists=HERE.__contains__)
         monkeypatch.setattr(module, "datasets", zfs)
     return names
+
+
+def test_only_the_planning_of_a_promotion_reads_the_places_of_the_source() -> None:
+    package = Path(zsnapdb.__file__).parent
+    reading = [path for path in package.rglob("*.py") if "layout.places" in path.read_text()]
+    assert {str(path.relative_to(package)) for path in reading} == READERS
 
 
 def test_clean_end_is_judged_by_the_datasets_of_this_host(

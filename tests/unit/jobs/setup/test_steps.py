@@ -357,4 +357,4 @@ def test_an_instance_that_is_given_up_leaves_the_other_its_repository_and_all_da
     assert both in kept
     assert (host.configuration.parent.parent / "backups" / "zsnapdb.json").exists()
     host.setup()
-    assert list(load(host.configuration).instance) == ["shop"], "a setup begins anew"
+    assert list(load(host.configuration).instance) == ["shop"], "the next setup writes a new configuration"

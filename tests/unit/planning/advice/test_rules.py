@@ -53,9 +53,9 @@ COMMANDS = "undo, rescue into the server, rewind, drill, clone"
 def test_recovery_lists_possible_commands_and_reasons() -> None:
     good = possible(judge_advice(GOOD, ()))
     assert (good.severity, good.what, good.detail) == (Severity.OK, "recovery", f"possible now: {COMMANDS}")
-    found = possible(judge_advice(with_recovery(no_control="no unit", lets_root_in=False), ()))
-    assert found.severity is Severity.OK
-    assert found.detail == (
+    finding = possible(judge_advice(with_recovery(no_control="no unit", lets_root_in=False), ()))
+    assert finding.severity is Severity.OK
+    assert finding.detail == (
         "possible now: drill, clone; not possible now: undo, rescue into the server (recovery-account: root is not let"
         " in by the socket: `rescue --into-instance` and `undo --apply` need --user); rewind (rewind-control: no unit)"
     )
@@ -64,9 +64,9 @@ def test_recovery_lists_possible_commands_and_reasons() -> None:
 @pytest.mark.parametrize("what", ["server program", "plugins"])
 def test_no_emergency_command_is_possible_without_a_fitting_server(what: str) -> None:
     """Each of them starts a server on restored or cloned data."""
-    found = possible([*judge_advice(GOOD, ()), warning(what, "none fits", "install it")])
-    assert (found.severity, found.hint) == (Severity.WARNING, "install it")
-    assert found.detail == f"possible now: nothing; not possible now: {COMMANDS} ({what}: none fits)"
+    finding = possible([*judge_advice(GOOD, ()), warning(what, "none fits", "install it")])
+    assert (finding.severity, finding.hint) == (Severity.WARNING, "install it")
+    assert finding.detail == f"possible now: nothing; not possible now: {COMMANDS} ({what}: none fits)"
 
 
 PLANTED: dict[str, list[AdviceFacts]] = {

@@ -1,4 +1,4 @@
-"""What setup plans for a server whose files must be moved to ZFS."""
+"""The plan of a setup that moves the files of a server to ZFS."""
 
 from __future__ import annotations
 
