@@ -63,6 +63,18 @@ class Server:
             binlogs=(*self.binlogs[:-1], last),
         )
 
+    def without_last(self, count: int) -> Server:
+        """Return the server as it was before its last transactions, which are all in its newest binlog."""
+        if not count:
+            return self
+        last = replace(self.binlogs[-1], written=self.binlogs[-1].written[:-count])
+        return replace(
+            self,
+            history=self.history[:-count],
+            numbered=self.numbered[:-count],
+            binlogs=(*self.binlogs[:-1], last),
+        )
+
     def rotate(self, clock: int, started: int) -> Server:
         last = replace(self.binlogs[-1], is_rotated=True)
         following = Binlog(last.number + 1, clock, self.numbered, started=started)
@@ -90,6 +102,12 @@ class Simulation:
     def state(self) -> ArchiveState:
         """The archive's state without its files: until when it is complete."""
         return ArchiveState(complete=tuple(self.complete))
+
+    @staticmethod
+    def is_of(record: CompleteUntil, incarnation: int, server: Server) -> bool:
+        """Whether the record is about the newest binlog of the server."""
+        newest = f"binlog.{server.binlogs[-1].number:06d}"
+        return (record.incarnation, record.name) == (f"{incarnation:03d}", newest)
 
     def name(self, server: int) -> str:
         """Return the name of a server in the archive."""
@@ -177,10 +195,10 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
     known: set[Binlog] = set()
     incarnation, ids, behind = 1, 1, 0
 
-    def leave() -> None:
-        """End an incarnation. Its files are archived up to now."""
+    def leave(lost: int = 0) -> None:
+        """End an incarnation. Its files are archived up to now, without the last `lost` transactions."""
         nonlocal incarnation, known
-        made.archive(f"{incarnation:03d}", server, known)
+        made.archive(f"{incarnation:03d}", server.without_last(lost), known)
         made.histories.append(server.history)
         known = set(server.binlogs)
         incarnation += 1
@@ -211,6 +229,15 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
         elif happening == "back":
             leave()
             server = earlier[way % len(earlier)].rotate(clock, second)
+        elif happening == "lost":
+            # Only what was not yet known to be archived can be lost.
+            certain = max((one.end for one in made.complete if made.is_of(one, incarnation, server)), default=HEAD)
+            written = len(server.binlogs[-1].written) - (certain - HEAD) // SIZE
+            unarchived = min(1 + way % 3, written)
+            leave(unarchived)
+            ids += 1
+            server = _successor(server.without_last(unarchived), ids, 2 * way)
+            known, earlier = set(), []
         elif happening == "failover":
             leave()
             ids += 1

@@ -258,7 +258,7 @@ def _notes(instance: Instance, request: RestoreRequest, decided: Decided, origin
     manifest, facts = decided.manifest, server_source(decided.manifest).server
     lacking = _unlogged(decided.candidates, manifest) if decided.chosen.boundary is not None else ()
     elsewhen = startup_requirements.zone_differences(instance.settings.server, facts)
-    for text in (*lacking, *elsewhen):
+    for text in (*decided.chosen.choice.notes, *lacking, *elsewhen):
         instance.events.warn(text)
     begins = [] if request.origin is RestoreOrigin.REPOSITORY else [origin.reason]
     if begins and is_local_set(manifest):

@@ -157,7 +157,7 @@ def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_fil
     The first omitted transaction is in the binlog `following_file`.
     """
     is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
-    notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
+    notes = [*choice.notes, *([f"the archive reaches no further: {choice.route.end.reason}"] if is_short else [])]
     if boundary is None:
         gtids = choice.point.gtids
         return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))

@@ -9,7 +9,7 @@ in the archive. So a time may mean a different state in each history. On MariaDB
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -18,7 +18,7 @@ from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, HistoryError, NotFound, PreflightError, UsageError
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
-from zsnapdb.planning.binlog.archive_times import TOLERANCE
+from zsnapdb.planning.binlog.archive_times import TOLERANCE, complete_until
 from zsnapdb.planning.binlog.recoverable_ranges import leading, newer_beyond
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
@@ -31,7 +31,8 @@ from zsnapdb.planning.binlog.route import (
     commit_time,
     follow,
 )
-from zsnapdb.planning.binlog.route_elements import History, histories_of
+from zsnapdb.planning.binlog.route_elements import RouteEnd
+from zsnapdb.planning.restore.history_views import ArchiveView, older_views, view_of
 from zsnapdb.planning.restore.point_forms import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 _SECOND = 1_000_000
@@ -42,7 +43,7 @@ class RestoreRoute:
     """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
 
     If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file
-    with the index `first_doubtful` or in a later file.
+    with the index `first_doubtful` or in a later file. `notes` says what the state at the target may lack.
     """
 
     target: Target
@@ -51,6 +52,7 @@ class RestoreRoute:
     boundary: RouteFile | None
     exact_backup: bool = False
     first_doubtful: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def point(self) -> BackupPoint:
@@ -61,92 +63,6 @@ class RestoreRoute:
     def place(self) -> RouteFile | None:
         """The file that contains the point; None if no archived file contains it."""
         return self.files[-1] if self.files else next(iter(self.route.files), None)
-
-
-@dataclass(frozen=True)
-class ArchiveView:
-    """The archive at the time when one of its histories was the newest, and the backups that may be from this history.
-
-    The field `files` contains the files of the view, and `whole` contains all files of the archive. The server's next
-    history began at `left` (UTC). It is None if there is no next history or its start is unknown.
-    """
-
-    history: str
-    backups: tuple[BackupPoint, ...]
-    files: tuple[RouteFile, ...]
-    whole: tuple[RouteFile, ...]
-    left: datetime | None = None
-
-    def known(self, state: ArchiveState) -> ArchiveState:
-        """Return the archive state as it applies to this view.
-
-        If another server took over later, the records of completeness are ignored, because the old server did not write
-        those records.
-        """
-        server = self.files[-1].server
-        is_own = all(file.server == server for file in self.whole[len(self.files) :])
-        return state if is_own else replace(state, complete=())
-
-    def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
-        """Return a function that finds a backup's route in this view.
-
-        The function returns None if the route does not reach the view's history. A backup of a later history may seem
-        to belong to the view's history. Its route through the whole archive shows its real history.
-        """
-        own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
-
-        def route_of(point: BackupPoint) -> Route | None:
-            route, known = own.follow(point), whole.follow(point)
-            if not known.files or all(file.incarnation != self.history for file in route.files):
-                return None
-            first, begin = route.files[0], known.files[0]
-            is_copy = (first.name, first.fingerprint, first.server) == (begin.name, begin.fingerprint, begin.server)
-            return route if first.incarnation == begin.incarnation or is_copy else None
-
-        return route_of
-
-
-def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
-    """Yield a view for each history except the newest one, newest view first."""
-    histories = list(histories_of(files))
-    for number in range(len(histories) - 2, -1, -1):
-        yield _view(backups, files, histories, number)
-
-
-def view_of(
-    history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
-) -> ArchiveView:
-    """Return the view of a history, with only its own backups. Raises NotFound if the history does not exist."""
-    histories = list(histories_of(files))
-    names = [files[part.low].incarnation for part in histories]
-    if history not in names:
-        raise NotFound(f"the archive has no history {history}", hint="see `zsnapdb binlog status`")
-    view = _view(backups, files, histories, names.index(history))
-    route_of = view.routes(state)
-    own = tuple(point for point in reversed(view.backups) if route_of(point) is not None)[::-1]
-    if not own:
-        raise NotFound(f"no backup leads into history {history}", hint="see `zsnapdb list` and `zsnapdb binlog status`")
-    return replace(view, backups=own)
-
-
-def _view(
-    backups: Sequence[BackupPoint], files: Sequence[RouteFile], histories: Sequence[History], number: int
-) -> ArchiveView:
-    own = histories[number]
-    newest = max(file.created for file in files[own.low : own.high])
-    after = [
-        files[at].created
-        for later in histories[number + 1 :]
-        for at in later.places
-        if files[at].server == files[own.low].server and files[at].created > newest
-    ]
-    return ArchiveView(
-        files[own.low].incarnation,
-        tuple(backups),
-        tuple(files[: own.high]),
-        tuple(files),
-        commit_time(min(after) * 1_000_000) if after else None,
-    )
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
@@ -453,7 +369,34 @@ def _choose_time(
             about=(),
         )
     first, last = _doubtful(route, moment, now)
-    return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
+    notes = _lost_between_histories(route.files, last, moment, state)
+    return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first, notes=notes)
+
+
+def _lost_between_histories(
+    files: Sequence[RouteFile], last: int, moment: datetime, state: ArchiveState
+) -> tuple[str, ...]:
+    """Return a note if the time is after the end of one history of a route, but before the start of the next history.
+
+    Before the start of the next history, the server may have committed transactions that it did not archive, for
+    example because the server was lost. There is no note if a record proves that the archive was complete at the time.
+    """
+    ended = files[last].incarnation
+    following = next((file for file in files[last:] if file.incarnation != ended), None)
+    if following is None:
+        return ()
+    own = [at for at, file in enumerate(files) if file.incarnation == ended]
+    complete = complete_until(files[: own[-1] + 1], RouteEnd(EndKind.NEWEST, ""), state.complete)
+    known = max(filter(None, [complete, *(files[at].last_commit for at in own)]), default=None)
+    if known is None or commit_time(known) >= moment:
+        return ()
+    text = (
+        f"{readable_time(moment)} is between two histories: the archive of history {ended} of server"
+        f" {files[last].server} ends at {readable_time(commit_time(known))}, and then history {following.incarnation}"
+        f" of server {following.server} began; transactions that server {files[last].server} committed in between are"
+        " not archived, so the restore lacks them"
+    )
+    return (text,)
 
 
 def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:

@@ -255,6 +255,54 @@ def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_h
         assert state in had, chosen
 
 
+LOSSES = st.builds(
+    simulate,
+    SERVERS,
+    st.lists(
+        st.tuples(
+            st.sampled_from(["write", "write", "write", "rotate", "backup", "quiet", "failover", "lost", "lost"]),
+            st.integers(0, 20),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.just(set[int]()),
+)
+"""Random histories of servers that were lost before they had archived their last transactions."""
+_LOST_AND_TAKEN_OVER = [("backup", 1), ("write", 0), ("write", 0), ("lost", 0), ("backup", 1), ("write", 0)]
+
+
+@given(LOSSES)
+@example(simulate((Flavour.MYSQL, True), _LOST_AND_TAKEN_OVER, set()))
+def test_a_restore_to_a_time_has_everything_that_the_server_had_then_or_says_what_may_be_lost(
+    simulation: Simulation,
+) -> None:
+    now = commit_time(10**9 * SECOND)
+    for second in sorted({one.second for history in simulation.histories for one in history}):
+        moment = commit_time(second * SECOND)
+        try:
+            chosen = choose(AtTime(moment), simulation.points, simulation.files, now, simulation.state)
+        except (NotFound, HistoryError):
+            continue
+        assert chosen.boundary is not None
+        history = simulation.histories[int(chosen.boundary.incarnation) - 1]
+        had = {one for one in history if one.second <= second}
+        assert had <= set(restored(simulation, chosen.route, chosen)) or chosen.notes, chosen
+
+
+def test_a_time_of_which_the_archive_is_known_to_be_complete_has_no_note() -> None:
+    happened = [("backup", 1), ("write", 0), ("quiet", 0), ("failover", 0), ("backup", 1), ("write", 0)]
+    simulation = simulate((Flavour.MYSQL, True), happened, set())
+    now, until = commit_time(10**9 * SECOND), simulation.complete[-1].until
+    chosen, later = (
+        choose(AtTime(commit_time(at)), simulation.points, simulation.files, now, simulation.state)
+        for at in (until, until + SECOND)
+    )
+    assert chosen.notes == ()
+    (note,) = later.notes
+    assert "is between two histories: the archive of history 001" in note
+
+
 def _step_by_step(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState) -> Route:
     """Return the route of one backup, found with a map of its own for each file that it passes."""
     whole = follow(point, files, state)
