@@ -191,6 +191,10 @@ class UnreachableError(RepositoryError):
     code = "unreachable"
 
 
+class StoreBusyError(UnreachableError):
+    """The repository answered that it is busy, or that it has an error of its own. So its address is right."""
+
+
 class ArchivedError(RepositoryError):
     """An object is in an archive storage class. It cannot be read until the store has retrieved it, which takes hours.
 

@@ -50,6 +50,7 @@ from zsnapdb.base.errors import (
     ExistsError,
     NotFound,
     RepositoryError,
+    StoreBusyError,
     UnreachableError,
     ZsnapdbError,
 )
@@ -374,7 +375,7 @@ def _refusal(
         return RepositoryError(
             message, hint="the provider has no such request: use an S3 server that has it, or leave out the setting"
         )
-    kind = UnreachableError if code in AGAIN or status == 429 or status >= 500 else RepositoryError
+    kind = StoreBusyError if code in AGAIN or status == 429 or status >= 500 else RepositoryError
     return kind(message, hint=_LATER)
 
 
