@@ -465,7 +465,7 @@ ReplicasRebuilt = Annotated[
 
 
 def _allows_outage(chosen: Instance, yes: bool, outage: Outage) -> bool:
-    """Return whether the user allows the outage of a rewind. With `yes`, only report what it loses."""
+    """Return whether the user allows the outage of a rewind. With `yes`, only report the loss."""
     from zsnapdb.report import restore as report
 
     if not yes:

@@ -43,7 +43,7 @@ class RestoreRoute:
     """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
 
     If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file
-    with the index `first_doubtful` or in a later file. `notes` says what the state at the target may lack.
+    with the index `first_doubtful` or in a later file. Each note names data that the state at the target may lack.
     """
 
     target: Target
@@ -376,7 +376,7 @@ def _choose_time(
 def _lost_between_histories(
     files: Sequence[RouteFile], last: int, moment: datetime, state: ArchiveState
 ) -> tuple[str, ...]:
-    """Return a note if the time is after the end of one history of a route, but before the start of the next history.
+    """Return a note if the time is between two histories of a route.
 
     Before the start of the next history, the server may have committed transactions that it did not archive, for
     example because the server was lost. There is no note if a record proves that the archive was complete at the time.
