@@ -437,7 +437,7 @@ def _compare(
         *others,
     )
     reached = archived if short is not None else None
-    return StoredCheck(findings, missing, reached, placed, own, record=known, local=tuple(local))
+    return StoredCheck(findings, missing, reached, placed, own, archived=archived, record=known, local=tuple(local))
 
 
 def checked_backups(
