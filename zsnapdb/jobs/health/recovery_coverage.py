@@ -16,7 +16,7 @@ from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gti
 from zsnapdb.planning.binlog.recoverable_ranges import Window, window
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.damage_register import DamageRegister
-from zsnapdb.planning.repository.host_backup_record import StoredFinding
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition, StoredFinding
 from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.planning.restore.plan import RestorePlan
@@ -50,6 +50,8 @@ class Stored:
     """The backups in the repository that this host stored or adopted, by its record."""
     own_histories: Collection[str] = ()
     """The binlog histories in the archive that this host began or adopted, by its record."""
+    archived: ArchivedPosition | None = None
+    """The newest position that this host archived. A copy of the server may have continued its history."""
     no_copy: Callable[[ServerPart], str] = lambda _: ""
     """Function that returns the reason why this host cannot start a copy of a server; "" if it can."""
 
@@ -63,14 +65,31 @@ class Stored:
         histories = {file.incarnation for file in self.archive.files}
         foreign = ids.difference(self.own_backups or ids)
         own = histories.intersection(self.own_histories or histories)
-        if not foreign and own == histories:
+        parts = (self._own_part_of(file) for file in self.archive.files if file.incarnation in own)
+        files = tuple(part for part in parts if part is not None)
+        if not foreign and files == self.archive.files:
             return self
         archive = replace(
             self.archive,
             incarnations=tuple(one for one in self.archive.incarnations if one.id in own),
-            files=tuple(file for file in self.archive.files if file.incarnation in own),
+            files=files,
         )
-        return replace(self, archive=archive, unchosen={*self.unchosen, *foreign}, own_backups=(), own_histories=())
+        return replace(
+            self, archive=archive, unchosen={*self.unchosen, *foreign}, own_backups=(), own_histories=(), archived=None
+        )
+
+    def _own_part_of(self, file: ArchivedFile) -> ArchivedFile | None:
+        """Return the binlog, or None if it is after the newest position that this host archived in its history.
+
+        If the binlog goes on after this position, it is returned as if it ended there.
+        """
+        at = self.archived
+        if at is None or at.incarnation != file.incarnation or (file.number, file.end) <= at.place:
+            return file
+        if file.name != at.file:
+            return None
+        span = file.span.model_copy(update={"end": at.end, "last_commit": at.last_commit})
+        return file.model_copy(update={"span": span})
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -194,6 +213,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
         provenance=checked.provenance,
         own_backups={backup.backup_id for backup in known.backups} & set(checked.own),
         own_histories={file.incarnation for file in archive.files} & begun,
+        archived=checked.archived if begun else None,
         no_copy=_judge(instance),
     )
 

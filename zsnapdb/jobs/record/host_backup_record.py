@@ -316,7 +316,9 @@ def check(
         findings=findings,
         known_archive=archive,
         taken_back={**lost, **put_back},
-        rolled_back=frozenset(lost),
+        # Another host's backup that production does not know is no proof of a rollback: a copy of the server may be
+        # its source.
+        rolled_back=frozenset(lost).intersection(compared.own or lost),
     )
     # Without a record on this host, only the repository determines the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
@@ -437,7 +439,7 @@ def _compare(
         *others,
     )
     reached = archived if short is not None else None
-    return StoredCheck(findings, missing, reached, placed, own, record=known, local=tuple(local))
+    return StoredCheck(findings, missing, reached, placed, own, archived=archived, record=known, local=tuple(local))
 
 
 def checked_backups(

@@ -272,6 +272,8 @@ class StoredCheck:
     """The times of the backups with a future time, by backup id. Such a backup is used only if a user names it."""
     provenance: Provenance = field(default_factory=Provenance)
     """The backups that this host knows, and the foreign backups."""
+    archived: ArchivedPosition | None = None
+    """The newest position that this host archived; None if the binlogs were not compared."""
     record: BackupRecord | None = None
     local: tuple[LocalBackup, ...] = ()
     known_archive: Archive | None = None
@@ -279,7 +281,10 @@ class StoredCheck:
     taken_back: Mapping[str, str] = field(default_factory=dict)
     """The reason why production lost the state of a backup, by backup id. The reason is a restore or `zfs rollback`."""
     rolled_back: frozenset[str] = frozenset()
-    """The backups in `taken_back` whose state was lost by `zfs rollback`."""
+    """The backups of this host in `taken_back` whose state was lost by `zfs rollback`.
+
+    If this host has no record, these are all backups whose state was lost by `zfs rollback`.
+    """
 
     @property
     def unbelieved(self) -> Mapping[str, str]:

@@ -34,6 +34,7 @@ from zsnapdb.jobs.restore.run_lifecycle import refuse_existing
 from zsnapdb.jobs.restore.volume_receive import pool_needs, receives_of
 from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.dataset_property_classes import data_values
+from zsnapdb.planning.restore import newest_state_check
 from zsnapdb.planning.restore.plan import (
     OriginChoice,
     RestoreLayout,
@@ -193,6 +194,8 @@ def decide(
         chosen = choose(instance, repository, candidates, target, archive, history, local)
     else:
         chosen = choose_by_descriptions(instance, candidates, target, archive, history)
+    if archive is not None and target == Latest() and history is None:
+        newest_state_check.check_own_history(chosen.choice, known.checked.archived, archive.files)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
     newer = (
         *known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets),

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import AbandonedHistoryError, DamagedError, HistoryError
 from zsnapdb.base.gtid import Gtids, contains
-from zsnapdb.planning.binlog.route import BackupPoint
+from zsnapdb.planning.binlog.route import BackupPoint, RouteFile
 from zsnapdb.planning.creation_order import is_after
 from zsnapdb.planning.repository.backup_writers import Writer
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition
 from zsnapdb.planning.restore.point_forms import AtBackup, Latest, Target
 from zsnapdb.planning.restore.route_choice import RestoreRoute
 from zsnapdb.planning.server_family import family
@@ -146,6 +147,35 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
         hint=f"`zsnapdb backup {instance}` stores its present state; --accept-older uses backup {backup_id} alone; a"
         " time, a GTID or --history reaches the discarded state",
     )
+
+
+def check_own_history(choice: RestoreRoute, archived: ArchivedPosition | None, files: Sequence[RouteFile]) -> None:
+    """Check that the route to the latest state does not leave out what this host archived last.
+
+    A copy of the server may archive under the same name, in a newer history. `archived` is the newest position that
+    this host archived, and `files` contains all archived binlogs.
+
+    Raises:
+        HistoryError: the route ends in another history of the same server, which lacks this position.
+    """
+    last = next((file for file in files if archived and _is_at(archived, file)), None)
+    if archived is None or last is None or not choice.route.files:
+        return
+    end = choice.route.files[-1]
+    same = (file for file in files if (file.name, file.fingerprint) == (last.name, last.fingerprint))
+    holding = {last.incarnation, *(file.incarnation for file in same if file.end >= archived.end)}
+    if end.server != last.server or end.incarnation in holding:
+        return
+    raise HistoryError(
+        f"the latest state is doubtful: history {end.incarnation} of server {end.server} lacks binlogs that this host"
+        f" archived in history {last.incarnation}, up to {last.name}; the server was set back, or a copy of it writes",
+        hint="run `zsnapdb binlog archive --once`, then `zsnapdb backup`;"
+        f" `--history {last.incarnation}` or `--history {end.incarnation}` chooses one history",
+    )
+
+
+def _is_at(position: ArchivedPosition, file: RouteFile) -> bool:
+    return (file.incarnation, file.name) == (position.incarnation, position.file)
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:

@@ -71,3 +71,25 @@ def test_backups_and_histories_of_a_host_are_read_from_its_record(protected: Pro
     stored = read(instance, instance.open_repository())
     assert (stored.own_backups, stored.own_histories) == ({backup}, {history})
     assert len(protected.server.load().incarnations) == 2
+
+
+def test_binlogs_of_a_copy_in_the_history_of_this_host_do_not_count(protected: ProtectedServer, tmp_path: Path) -> None:
+    """When the copy was made, all binlogs were archived. So the archiver of the copy continues their history."""
+    protected.back_up_from_here()
+    server = protected.server
+    (tmp_path / "copy").mkdir()
+    position = read(protected.instance(), protected.instance().open_repository()).archived
+    assert position is not None
+    copy = Server(tmp_path / "copy", is_encrypted=False)
+    copy.store, copy.clock = server.store, server.clock + 7200
+    copy.set_back(server.saved())
+    copy.commit(2)
+    assert copy.look().new_incarnation is None
+    protected.server = copy
+    instance, whole = protected.instance(), copy.load()
+    # As with a trusted signing key, this host knows the binlogs of the copy too.
+    stored = replace(read(instance, instance.open_repository()), archive=whole)
+    judged = health.judge_instance(instance, stored, health.past_drills(stored, instance), instance.host.now())
+    assert [one.verdict for one in judged.judgements if one.objective in AGES] == [Verdict.BROKEN] * 3
+    assert ([file.number for file in whole.files], stored.archived) == ([1, 2], position)
+    assert [(file.name, file.end) for file in stored.own_part.archive.files] == [(position.file, position.end)]

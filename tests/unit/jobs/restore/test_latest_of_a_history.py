@@ -56,14 +56,20 @@ def test_latest_is_refused_if_a_copy_left_production_an_older_history(
     copy.look()
     protected.server = copy
     protected.back_up()
-    assert protected.plan().backup_id == protected.backups[1]
+    # The host of production knows that it archived a transaction that the newest history lacks.
+    (left, other) = production.load().incarnations
+    with pytest.raises(HistoryError, match=f"that this host archived in history {left.id}") as refused:
+        protected.plan()
+    assert (refused.value.exit_code, f"--history {left.id}` or `--history {other.id}`" in refused.value.hint) == (
+        7,
+        True,
+    )
     production.clock = copy.clock
     production.commit(3)
     with monkeypatch.context() as patched:
         patched.setattr(archiver._others, "reason_to_begin", lambda *_: None)
         archiver.look()
-    left, other = production.load().incarnations
-    with pytest.raises(HistoryError, match=f"in history {left.id}") as refused:
+    with pytest.raises(HistoryError, match=f"in history {left.id}, up to") as refused:
         protected.plan()
     assert f"`--history {left.id}` or `--history {other.id}`" in refused.value.hint
     assert "UNPROTECTED" in StatusView(protected.status()).text()

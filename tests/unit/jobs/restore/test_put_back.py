@@ -15,6 +15,7 @@ from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
 from zsnapdb.jobs.record import host_backup_record, production_restores
 from zsnapdb.jobs.restore import restore_inputs
 from zsnapdb.mysql.process import discovery
+from zsnapdb.planning.repository.known_backups import Provenance
 from zsnapdb.planning.repository.production_restores import ProductionRestore, ProductionRestoreRecord
 from zsnapdb.repository.binlog_archive_contents import load
 from zsnapdb.zfs import datasets, snapshots, version
@@ -207,6 +208,22 @@ def test_latest_after_zfs_rollback_is_not_the_abandoned_state(rolled_back: Prote
         assert any(after in note and "zfs rollback" in note for note in planned.point.notes)
     assert any("archived binlogs are not followed" in note for note in rolled_back.plan().point.notes)
     assert rolled_back.plan(after).backup_id == after
+
+
+def test_backup_of_another_host_is_no_proof_of_a_rollback(
+    rolled_back: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of the server made the newest backup. Production has no snapshot of it, because it never had its state."""
+    before, after = rolled_back.backups
+    instance, repository = rolled_back.instance(), rolled_back.instance().open_repository()
+    host_backup_record.note_stored(instance, repository, *repository.digested_manifest("main", before))
+    # As with a trusted signing key, this host knows all backups and binlogs.
+    monkeypatch.setattr(Provenance, "unchosen", {})
+    monkeypatch.setattr(host_backup_record, "known_archive", lambda _, __, archive: (archive, ()))
+    planned = rolled_back.plan()
+    assert planned.backup_id == before
+    assert any(after in note for note in planned.point.notes)
+    assert planned.replays
 
 
 def test_binlogs_after_zfs_rollback_are_followed(rolled_back: ProtectedServer) -> None:

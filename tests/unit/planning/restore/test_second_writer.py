@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,10 +12,12 @@ from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.base.errors import AmbiguousPointError, HistoryError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.planning.binlog.recoverable_ranges import window
-from zsnapdb.planning.binlog.route import commit_time
+from zsnapdb.planning.binlog.route import commit_time, follow
 from zsnapdb.planning.binlog.route_elements import ArchiveState, EndKind
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition
+from zsnapdb.planning.restore.newest_state_check import check_own_history
 from zsnapdb.planning.restore.point_forms import AtTime, Latest
-from zsnapdb.planning.restore.route_choice import choose
+from zsnapdb.planning.restore.route_choice import RestoreRoute, choose
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 GROWN = ArchiveState(grown=(("2", "1"),))
@@ -73,3 +76,28 @@ def test_replica_that_archives_after_its_source_does_not_refuse_latest() -> None
     source = Kept("2", 7, gtids(f"{A}:1-30"), gtids(f"{B}:1-5"), 41, B, fingerprint="b")
     point = replace(at(45, f"{A}:1-30,{B}:1-2", source.name, server=B), fingerprint="b")
     assert choose(Latest(), [point], [*MAIN, source], NOW, GROWN).files == (source,)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_refused"),
+    [
+        (COPY, True),
+        (replace(COPY, incarnation="1"), False),
+        (replace(COPY, fingerprint="3", end=MAIN[-1].end), False),
+        (replace(COPY, fingerprint="3", end=MAIN[-1].end - 1), True),
+        (LOST, False),
+    ],
+    ids=["other binlog", "same history", "same binlog", "shorter binlog", "another server"],
+)
+def test_latest_without_what_this_host_archived_is_refused(other: Kept, is_refused: bool) -> None:
+    position = ArchivedPosition(incarnation="20261130T120000Z-0001", file=MAIN[-1].name, end=MAIN[-1].end)
+    position = position.model_copy(update={"incarnation": "1"})
+    choice = RestoreRoute(Latest(), follow(at(25, "", other.name), (other,)), (other,), None)
+    choice = replace(choice, route=replace(choice.route, files=(other,)))
+    check_own_history(choice, None, [*MAIN, other])
+    with (
+        pytest.raises(HistoryError, match=r"history 2 .* that this host archived in history 1")
+        if is_refused
+        else nullcontext()
+    ):
+        check_own_history(choice, position, [*MAIN, other])
