@@ -46,7 +46,7 @@ from zsnapdb.base.patterns import (
     ShortLine,
     Words,
 )
-from zsnapdb.planning.binlog.archive import SHORT_SEGMENT
+from zsnapdb.config.settings import SHORT_SEGMENT
 from zsnapdb.planning.binlog.archive_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, RecordedTable, fits
 from zsnapdb.repository import layout

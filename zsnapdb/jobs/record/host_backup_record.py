@@ -316,8 +316,6 @@ def check(
         findings=findings,
         known_archive=archive,
         taken_back={**lost, **put_back},
-        # Another host's backup that production does not know is no proof of a rollback: a copy of the server may be
-        # its source.
         rolled_back=frozenset(lost).intersection(compared.own or lost),
     )
     # Without a record on this host, only the repository determines the order.
@@ -346,12 +344,20 @@ def _taken_back(
 
 
 def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return the newest trusted backups whose state production no longer has, with the reason by backup id."""
+    """Return the newest trusted backups whose state production does not have, with the reason by backup id.
+
+    For another host's backup, this is no proof of a rollback: a copy of the server may be its source.
+    """
     believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
     with contextlib.suppress(DamagedError):
-        return production_restores.rolled_back(instance, believed, places, local)
+        lost = production_restores.rolled_back(instance, believed, places, local)
+        others = lost.keys() - (checked.own or lost.keys())
+        return {
+            name: f"{reason}, or because another host made it" if name in others else reason
+            for name, reason in lost.items()
+        }
     return {}
 
 

@@ -13,13 +13,6 @@ from typing import Protocol
 
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 
-SHORT_SEGMENT = 16 << 10
-"""The description of a segment contains the segment's stored form if it has at most this many bytes.
-
-This halves the number of write requests. But every host that reads the descriptions, for example for `status`, also
-reads these bytes. With longer segments, that would cost more than the requests, if the provider charges for traffic.
-"""
-
 
 class KnownArchived(Protocol):
     """The properties of an archived binlog that the decisions in this module need."""

@@ -10,8 +10,7 @@ from math import ceil
 from typing import Any
 
 from zsnapdb.config.repository import DEFAULT_KEEP, KeepRules
-from zsnapdb.config.settings import OTHER_WRITERS_PAUSE
-from zsnapdb.planning.binlog.archive import SHORT_SEGMENT
+from zsnapdb.config.settings import OTHER_WRITERS_PAUSE, SHORT_SEGMENT
 from zsnapdb.planning.repository.retention import decide
 
 

@@ -15,10 +15,9 @@ from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.world import made
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.config.repository import KeepRules, StreamSettings
-from zsnapdb.config.settings import BinlogSettings
+from zsnapdb.config.settings import SHORT_SEGMENT, BinlogSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_line, parse_prices, size_workload
-from zsnapdb.planning.binlog.archive import SHORT_SEGMENT
 from zsnapdb.planning.binlog.archive_times import RoundTimer
 from zsnapdb.planning.repository.sizing import (
     BACKUP_REQUESTS,
