@@ -30,8 +30,8 @@ from zsnapdb.mysql import variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.process import process_managers
 from zsnapdb.mysql.process.process_managers import Limits
-from zsnapdb.mysql.schema import tables
 from zsnapdb.mysql.schema.schema_catalogue import stored_tables
+from zsnapdb.mysql.schema.tables import TableChecker
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.migration_findings import (
     CheckedTable,
@@ -146,7 +146,8 @@ def rehearse(
             output = _upgrade(clone, upgrade_program) if upgrade_program is not None else ""
             clock.done("upgrade")
             new_version = variables.version(session)
-            checked = tuple(_check(session, table) for table in _tables(session))
+            checker = TableChecker(session)
+            checked = tuple(_check(checker, table) for table in _tables(session))
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
             clock.done("queries after")
@@ -246,8 +247,8 @@ def _tables(session: Session) -> list[CatalogueTable]:
     ]
 
 
-def _check(session: Session, table: CatalogueTable) -> CheckedTable:
-    rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
+def _check(checker: TableChecker, table: CatalogueTable) -> CheckedTable:
+    rows = [row for for_upgrade in (True, False) for row in checker.check(table, for_upgrade=for_upgrade)]
     return judge_table(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 
 

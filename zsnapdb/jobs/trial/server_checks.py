@@ -14,7 +14,7 @@ from zsnapdb.jobs.host.server_copy import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import programs
 from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
-from zsnapdb.mysql.schema.tables import check
+from zsnapdb.mysql.schema.tables import TableChecker
 from zsnapdb.mysql.schema.tablespace_overwrite import doublewrite_pages
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
@@ -232,9 +232,10 @@ def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Ite
     with isolated.session() as session:
         # Choose all types of tables whose rows are in the server's own files.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
+        checker = TableChecker(session)
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
-                wrong = judge_table(check(session, tables[chosen.name]))
+                wrong = judge_table(checker.check(tables[chosen.name]))
             except ServerError as error:
                 yield isolated.died(chosen.name, error)
                 return
