@@ -15,8 +15,7 @@
     │   ├── NotFound            6   an object, bucket or backup does not exist
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
-    │   ├── UnreachableError    6   the repository did not answer; another attempt may succeed
-    │   │   └── StoreBusyError  6   the repository answered that it is busy
+    │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
     │   ├── ArchivedError       6   an object is in an archive class, and cannot be read before its retrieval
     │   └── LeaseError          6   another run took over the lease
     ├── DamagedError            7   stored bytes are not the bytes that were written
@@ -190,12 +189,6 @@ class UnreachableError(RepositoryError):
     """The repository did not answer, closed the connection or is busy. Another attempt may succeed."""
 
     code = "unreachable"
-
-
-class StoreBusyError(UnreachableError):
-    """The repository answered that it is busy, or that it has an error of its own. So its address is right."""
-
-    code = "store-busy"
 
 
 class ArchivedError(RepositoryError):

@@ -24,7 +24,6 @@ from zsnapdb.base.errors import (
     ExistsError,
     NotFound,
     RepositoryError,
-    StoreBusyError,
     UnreachableError,
     ZsnapdbError,
 )
@@ -283,7 +282,7 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, credentials: st
         hint = f"check the credentials in {credentials}, and the rights of their account to the container or bucket"
         return RepositoryError(message, hint=hint)
     if told.code in _AGAIN or told.status in (408, 429) or told.status >= 500:
-        return StoreBusyError(message, hint=_LATER)
+        return UnreachableError(message, hint=_LATER)
     if told.status == 0 and _CERTIFICATE.search(str(error)):
         return RepositoryError(
             message, hint="check the endpoint's certificate, and this host's clock and certificate authorities"

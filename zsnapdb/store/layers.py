@@ -18,7 +18,6 @@ from zsnapdb.base.errors import (
     ExistsError,
     NotFound,
     RepositoryError,
-    StoreBusyError,
     UnreachableError,
     ZsnapdbError,
     missing_library,
@@ -159,7 +158,7 @@ class Pauses:
     """Only pauses of at least this length (in seconds) are reported."""
 
     check: float = 10.0
-    """Time limit in seconds for retries while a store that does not answer is checked.
+    """Time limit in seconds for retries while a store is checked.
 
     It is short, so that a user soon sees that an address is wrong.
     """
@@ -213,14 +212,8 @@ class RetryingStore(Layer):
                 return answer
 
     def check(self) -> None:
-        """Check that the store can be reached.
-
-        If the store does not answer, retry for at most `pauses.check` seconds. If it is busy, retry as any other call.
-        """
-        try:
-            self._again(self.inner.check, min(self.patience, self.pauses.check))
-        except StoreBusyError:
-            self._again(self.inner.check, self.patience)
+        """Check that the store can be reached. Retry for at most `pauses.check` seconds."""
+        self._again(self.inner.check, min(self.patience, self.pauses.check))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object. If an attempt's answer was lost and the object now has this body, the call succeeds."""

@@ -50,7 +50,6 @@ from zsnapdb.base.errors import (
     ExistsError,
     NotFound,
     RepositoryError,
-    StoreBusyError,
     UnreachableError,
     ZsnapdbError,
 )
@@ -375,7 +374,7 @@ def _refusal(
         return RepositoryError(
             message, hint="the provider has no such request: use an S3 server that has it, or leave out the setting"
         )
-    kind = StoreBusyError if code in AGAIN or status == 429 or status >= 500 else RepositoryError
+    kind = UnreachableError if code in AGAIN or status == 429 or status >= 500 else RepositoryError
     return kind(message, hint=_LATER)
 
 

@@ -23,7 +23,6 @@ from zsnapdb.base.errors import (
     ConfigError,
     NotFound,
     RepositoryError,
-    StoreBusyError,
     UnreachableError,
     ZsnapdbError,
 )
@@ -138,14 +137,14 @@ REFUSALS: dict[tuple[int, str], type[ZsnapdbError]] = {
     (401, "AuthenticationRequired"): RepositoryError,
     (403, "AccessDenied"): RepositoryError,
     (404, "NoSuchBucket"): NotFound,
-    (408, "RequestTimeout"): StoreBusyError,
-    (409, "OperationAborted"): StoreBusyError,
+    (408, "RequestTimeout"): UnreachableError,
+    (409, "OperationAborted"): UnreachableError,
     (409, "BlobImmutableDueToPolicy"): RepositoryError,
     (409, "BlobArchived"): ArchivedError,
     (409, "BlobBeingRehydrated"): ArchivedError,
-    (429, "SlowDown"): StoreBusyError,
-    (500, "InternalError"): StoreBusyError,
-    (503, "ServerBusy"): StoreBusyError,
+    (429, "SlowDown"): UnreachableError,
+    (500, "InternalError"): UnreachableError,
+    (503, "ServerBusy"): UnreachableError,
     (400, "InvalidArgument"): RepositoryError,
 }
 

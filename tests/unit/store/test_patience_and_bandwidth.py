@@ -76,17 +76,6 @@ def test_the_first_question_is_not_asked_for_hours(tmp_path: Path) -> None:
         store.check()
 
 
-def test_a_store_that_is_busy_when_a_run_begins_is_waited_for(tmp_path: Path) -> None:
-    """Its answer proves that the address is right."""
-    store, faulty = patient(tmp_path, {"check": [Fault.THROTTLED] * 20}, 3600, replace(SHORT, check=0.01))
-    store.check()
-    assert len(faulty.calls) == 21
-    faulty.faults["check"] = [Fault.THROTTLED] * 3 + [Fault.UNREACHED] * 100_000
-    short = RetryingStore(faulty, 0.2, pauses=replace(SHORT, check=0.01))
-    with pytest.raises(UnreachableError):
-        short.check()
-
-
 ASKS: dict[str, Callable[[Store], object]] = {
     "get": lambda store: store.get("k"),
     "list": lambda store: list(store.list("")),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 
-from zsnapdb.base.errors import RepositoryError, StoreBusyError, UnreachableError
+from zsnapdb.base.errors import RepositoryError, UnreachableError
 from zsnapdb.store.base import Body, Store, StoredObject, Version
 from zsnapdb.store.layers import Layer
 
@@ -57,7 +57,7 @@ class FaultyStore(Layer):
         if fault is Fault.UNREACHED:
             raise UnreachableError(f"{call} {key}: connection reset")
         if fault is Fault.THROTTLED:
-            raise StoreBusyError(f"{call} {key}: reduce your request rate (SlowDown)")
+            raise UnreachableError(f"{call} {key}: reduce your request rate (SlowDown)")
         if fault is Fault.DENIED:
             raise RepositoryError(f"{call} {key}: access denied (AccessDenied)")
         if fault is Fault.SLOW:
