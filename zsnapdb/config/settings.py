@@ -161,12 +161,6 @@ class MaskingSettings(ConfigSection):
 
 OTHER_WRITERS_PAUSE = 600.0
 """The minimum number of seconds between two looks of an archiver for other writers. Each look costs requests."""
-SHORT_SEGMENT = 16 << 10
-"""The description of a segment contains the segment's stored form if it has at most this many bytes.
-
-This halves the number of write requests. But every host that reads the descriptions, for example for `status`, also
-reads these bytes. With longer segments, that would cost more than the requests, if the provider charges for traffic.
-"""
 
 
 class BinlogSettings(ConfigSection):

@@ -238,42 +238,26 @@ class BinlogArchive:
             wrapped = segment.key.wrapped if segment.key else ""
             if wrapped not in opened:
                 opened[wrapped] = self._ciphers((segment.key,) if segment.key else (), file.name)
-            key = self._place(file.incarnation, segment)
+            key = self.segment_body_key(file.incarnation, segment)
             associated = self.associated(
                 segment.repository_id, file.incarnation, f"segment/{segment.name}", segment.start, last=False
             )
             chunk = segment.chunk
             yield chunk.plain_size, partial(self._open, key, chunk, segment.codec, opened[wrapped], associated)
 
-    def _place(self, incarnation: str, segment: Segment) -> SegmentBodyKey | SegmentKey:
-        """Return the key of the object that contains the segment's body."""
-        key = self.segment_body_key if segment.body is None else self.segment_key
-        return key(incarnation, segment)
-
-    def _stored(self, key: Key) -> bytes:
-        """Return the stored form of a chunk: the object itself, or the body in the description of a segment."""
-        if not isinstance(key, SegmentKey):
-            return self.repository.get(key)
-        return Segment.decode(self.repository.verified(key), key).stored_body
-
     def begin(self, incarnation: Incarnation) -> None:
         """Store the description of a new incarnation. Raises ExistsError if an incarnation with this id exists."""
         place = document_digests.incarnation(incarnation.id)
         self._put(self.incarnation_key(incarnation.id), incarnation.encode(), place)
 
-    def add_segment(self, incarnation: str, segment: Segment, body: Body) -> Segment:
-        """Store a segment of an active file durably, and return its description as it is kept in memory.
-
-        A long body is stored first, in an object of its own.
+    def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
+        """Store a segment of an active file, durably: first its body, then its description.
 
         Raises ExistsError if another writer that this host trusts has described this segment.
         """
-        described = segment.with_body(body)
-        if described.body is None:
-            self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
+        self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
         place = document_digests.segments(incarnation, segment.name)
-        self._put(self.segment_key(incarnation, segment), described.encode(), place)
-        return described.without_body()
+        self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
         """Durably record the end of the completely archived part of an incarnation.
@@ -321,7 +305,7 @@ class BinlogArchive:
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
         """Return the stored body of a segment."""
-        return self._stored(self._place(incarnation, segment))
+        return self.repository.get(self.segment_body_key(incarnation, segment))
 
     def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
         """Check that the repository contains every chunk of a file, with the recorded size.
@@ -346,12 +330,11 @@ class BinlogArchive:
                 )
 
     def bodies(self, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
-        """Yield the key and the description of each object that contains only bytes of the file."""
+        """Yield the key and the description of each object that contains bytes of the file."""
         for index, chunk in enumerate(file.chunks, 1):
             yield self.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
         for segment in file.segments:
-            if segment.body is None:
-                yield self.segment_body_key(file.incarnation, segment), segment.chunk
+            yield self.segment_body_key(file.incarnation, segment), segment.chunk
 
     def incarnation_key(self, incarnation: str) -> IncarnationKey:
         """Return the key of an incarnation's description."""
@@ -409,7 +392,7 @@ class BinlogArchive:
 
     def _open(self, key: Key, chunk: Chunk, codec: Codec, ciphers: dict[str, ChunkCipher], associated: bytes) -> Body:
         try:
-            body = self._stored(key)
+            body = self.repository.get(key)
         except NotFound as error:
             raise DamagedError(
                 f"{key} is missing", hint="the object was removed after it was written; the archive has a gap there"
@@ -463,8 +446,7 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
     for segment in segments:
         archive.repository.delete(archive.segment_key(incarnation, segment))
     for segment in segments:
-        if segment.body is None:
-            archive.repository.delete(archive.segment_body_key(incarnation, segment))
+        archive.repository.delete(archive.segment_body_key(incarnation, segment))
 
 
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:

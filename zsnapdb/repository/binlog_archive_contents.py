@@ -373,7 +373,7 @@ def _segment(body: bytes, key: SegmentKey, flavour: Flavour) -> Segment:
         raise DamagedError(f"{key} cannot be read: {error}", hint="the object was altered") from error
     if (segment.name, segment.start, segment.end) != (key.name, *key.span):
         _check_place(key, f"{segment.name}, bytes {segment.start} to {segment.end}")
-    return segment.without_body()
+    return segment
 
 
 def _check_place(key: str, described: str) -> None:

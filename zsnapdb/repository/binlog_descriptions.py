@@ -6,7 +6,7 @@
     <incarnation>/chunks/<name>/<attempt>/00000001          the chunks of a rotated binlog, from 1
     <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
                                                             written after the segment's body
-    <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment, unless it is in the description
+    <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
 After a rotation, a binlog gets its own description. From then on, its segments are ignored. Later they are removed,
 descriptions first. Readers start at byte 0, and always continue with the longest segment that starts where the previous
@@ -19,12 +19,11 @@ contains this id. The chunks can therefore be read without the marker, and also 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Literal, Self, overload
 
-from pydantic import AfterValidator, Field, PlainSerializer, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from zsnapdb.base.domain_types import Flavour, parse_gtids, server_name
 from zsnapdb.base.gtid import Gtids, joined
@@ -46,13 +45,12 @@ from zsnapdb.base.patterns import (
     ShortLine,
     Words,
 )
-from zsnapdb.config.settings import SHORT_SEGMENT
 from zsnapdb.planning.binlog.archive_times import MOST_STRETCHES, Sighting, Stretch, with_stretch
 from zsnapdb.planning.binlog.created_tables import MOST_MADE, RecordedTable, fits
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.objects import Part
-from zsnapdb.stream.chunks import Body, Chunk, Codec
+from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class HistoryEnd(Part):
@@ -220,11 +218,6 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
     return None if text is None else parse_gtids(flavour, text)
 
 
-SegmentBody = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=(SHORT_SEGMENT + 2) // 3 * 4)
-]
-
-
 class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
@@ -236,8 +229,6 @@ class Segment(Part):
     - `is_merged`: the segment replaced shorter segments.
     - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Every transaction after
       the segment was committed later.
-    - `body`: the stored form of the chunk in base64, if it is short. This saves an object and a request. A description
-      in memory has "" instead. If `body` is None, the stored form is in an object of its own.
     """
 
     format: Literal[1] = 1
@@ -254,21 +245,6 @@ class Segment(Part):
     key: KeyPart | None = None
     is_merged: bool = False
     seen: CommitTime | None = None
-    body: SegmentBody | None = None
-
-    def with_body(self, body: Body) -> Segment:
-        """Return the description to store. It contains `body`, the stored form of the chunk, if this is short."""
-        text = base64.b64encode(body).decode() if len(body) <= SHORT_SEGMENT else None
-        return self.model_copy(update={"body": text})
-
-    def without_body(self) -> Segment:
-        """Return the description as it is kept in memory."""
-        return self.model_copy(update={"body": ""}) if self.body else self
-
-    @property
-    def stored_body(self) -> bytes:
-        """The stored form of the chunk, if the description contains it."""
-        return base64.b64decode(self.body or "")
 
     def check_gtids(self, flavour: Flavour) -> None:
         """Raise ValueError if GTIDs in the description do not have the format of the server's flavour."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, Exi
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository.verify import observe_binlogs
 from zsnapdb.planning.binlog.route_elements import CompleteUntil
-from zsnapdb.repository import binlog_descriptions, layout
+from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.binlog_descriptions import covering
 from zsnapdb.repository.crypto_keys import SigningKey, write_secret
@@ -30,14 +29,6 @@ from zsnapdb.store.layers import Layer
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
-
-
-@pytest.fixture(params=[0, 1 << 14], ids=["bodies of their own", "short bodies"], autouse=True)
-def longest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The most bytes of a body that a description contains: segments have one meaning in both forms."""
-    size: int = request.param
-    monkeypatch.setattr(binlog_descriptions, "SHORT_SEGMENT", size)
-    return size
 
 
 @pytest.fixture
@@ -88,43 +79,6 @@ def test_a_segment_behind_a_missing_one_does_not_count(archive: BinlogArchive) -
     assert (file.end, file.gtids) == (60, None)
 
 
-@pytest.mark.parametrize("cipher", [None, ChunkCipher(KEY, "1")])
-def test_a_segment_is_one_object_if_it_is_short(
-    archive: BinlogArchive, store: LocalStore, longest: int, cipher: ChunkCipher | None
-) -> None:
-    bodies = [b"a" * 60, random.Random(1).randbytes(2 * longest + 1)]
-    add(archive, 0, bodies[0], number=None, cipher=cipher)
-    add(archive, len(bodies[0]), bodies[1], number=6, cipher=cipher)
-    (file,) = archive.load().files
-    # Neither the memory nor the cache of descriptions keeps a body.
-    assert [segment.body for segment in file.segments] == ["" if longest else None, None]
-    assert len(list(store.list(f"main/binlogs/{ID}/segments/"))) == (1 if longest else 2)
-    assert [chunk for _, chunk in archive.bodies(file)] == [s.chunk for s in file.segments if s.body is None]
-    assert b"".join(map(bytes, archive.plain(file))) == b"".join(bodies)
-
-
-def test_a_changed_body_in_a_description_is_refused(archive: BinlogArchive, store: LocalStore, tmp_path: Path) -> None:
-    """The description that this host has read is the one that counts, also if the object is replaced after that."""
-    add(archive, 0, b"a" * 60, number=None)
-    add(archive, 60, b"b" * 40, number=6)
-    (file,) = archive.load().files
-    second = file.segments[1]
-    key = archive.segment_key(ID, second)
-    described = store.get(key)
-    for body in ("YQ==", "", None):
-        store.put(key, archive.repository.keyring.signed(second.model_copy(update={"body": body}).encode()))
-        if second.body is not None:
-            with pytest.raises(DamagedError):
-                archive.fetch(file, tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-    store.put(key, described)
-    archive.fetch(file, tmp_path / "out")
-    store.delete(key)
-    if second.body is not None:
-        with pytest.raises(DamagedError, match="is missing"):
-            archive.fetch(file, tmp_path / "again")
-
-
 def test_a_longer_segment_takes_the_place_of_shorter_ones(archive: BinlogArchive, tmp_path: Path) -> None:
     add(archive, 0, b"a" * 60, number=None)
     add(archive, 60, b"b" * 40, number=6)
@@ -136,14 +90,14 @@ def test_a_longer_segment_takes_the_place_of_shorter_ones(archive: BinlogArchive
     assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 40 + b"c" * 50
 
 
-def test_a_rotated_file_takes_the_place_of_its_segments(archive: BinlogArchive, tmp_path: Path, longest: int) -> None:
+def test_a_rotated_file_takes_the_place_of_its_segments(archive: BinlogArchive, tmp_path: Path) -> None:
     add(archive, 0, b"a" * 60, number=None)
     add(archive, 60, b"b" * 40, number=6)
     archive.put_chunk(ID, NAME, "0bad", 1, b"of an attempt that was killed")
     file = rotated(archive, b"a" * 60 + b"b" * 90)
     archive.commit(file)
     assert archive.load().files == (file,)
-    assert remove_unneeded(archive, file) == (3 if longest else 5)
+    assert remove_unneeded(archive, file) == 5
     assert archive.load().files == (file,)
     archive.fetch(file, tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 90

@@ -420,7 +420,7 @@ class Archiver:
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         body, chunk = seal(memoryview(plain), segment.codec, self._settings.level, cipher, associated)
         segment = segment.model_copy(update={"chunk": chunk, "key": key.part if key else None})
-        segment = self._archive.add_segment(self._id(), segment, body)
+        self._archive.add_segment(self._id(), segment, body)
         if not segment.is_merged:
             before = self._kept[-1].segments if self._kept and self._kept[-1].name == segment.name else ()
             self._take_in(segment.name, (*before, segment))

@@ -83,7 +83,7 @@ class OtherWriters:
             self._seen |= listed
         files = self._contents.files
         stored = [one for one in files if (one.incarnation, one.name, one.is_rotated) == (own.id, newest.name, True)]
-        if is_complete and any(not own_archived_binlogs.is_recorded(self._instance, repository, one) for one in stored):
+        if is_complete and len(own_archived_binlogs.recorded(self._instance, repository, stored)) < len(stored):
             # A copy of the server, which at first had the same binlogs, archives in this server's history.
             return own
         known = {one.id: one for one in self._contents.incarnations}

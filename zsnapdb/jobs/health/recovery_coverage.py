@@ -52,6 +52,11 @@ class Stored:
     """The binlog histories in the archive that this host began or adopted, by its record."""
     archived: ArchivedPosition | None = None
     """The newest position that this host archived. A copy of the server may have continued its history."""
+    recorded: Collection[tuple[str, str]] = ()
+    """The rotated binlogs after `archived` that this host archived, as incarnations and names.
+
+    The archiver records the position at the end of a round.
+    """
     no_copy: Callable[[ServerPart], str] = lambda _: ""
     """Function that returns the reason why this host cannot start a copy of a server; "" if it can."""
 
@@ -83,13 +88,17 @@ class Stored:
 
         If the binlog goes on after this position, it is returned as if it ended there.
         """
-        at = self.archived
-        if at is None or at.incarnation != file.incarnation or (file.number, file.end) <= at.place:
+        if self._is_own(file):
             return file
-        if file.name != at.file:
+        at = self.archived
+        if at is None or file.name != at.file:
             return None
         span = file.span.model_copy(update={"end": at.end, "last_commit": at.last_commit})
         return file.model_copy(update={"span": span})
+
+    def _is_own(self, file: ArchivedFile) -> bool:
+        is_before = self.archived is None or _covers(self.archived, file)
+        return is_before or (file.incarnation, file.name) in self.recorded
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -187,6 +196,11 @@ class Stored:
         return {backup.backup_id for backup in self.backups} | files
 
 
+def _covers(position: ArchivedPosition, file: ArchivedFile) -> bool:
+    """Return whether the archived file ends at or before the position, or is in another history."""
+    return file.incarnation != position.incarnation or (file.number, file.end) <= position.place
+
+
 def read(instance: Instance, repository: Repository) -> Stored:
     """Read the content of the repository for the instance. Manifests are cached on this host.
 
@@ -197,6 +211,8 @@ def read(instance: Instance, repository: Repository) -> Stored:
     archive = replace(archive, state=archive.state.at(instance.host.now()))
     known, checked = host_backup_record.checked_backups(instance, repository, archive)
     begun = own_archived_binlogs.begun_here(instance, repository)
+    at = checked.archived if begun else None
+    later = [one for one in archive.files if at and one.is_rotated and not _covers(at, one)]
     return Stored(
         repository=repository,
         backups=known.backups,
@@ -213,7 +229,8 @@ def read(instance: Instance, repository: Repository) -> Stored:
         provenance=checked.provenance,
         own_backups={backup.backup_id for backup in known.backups} & set(checked.own),
         own_histories={file.incarnation for file in archive.files} & begun,
-        archived=checked.archived if begun else None,
+        archived=at,
+        recorded=own_archived_binlogs.recorded(instance, repository, later),
         no_copy=_judge(instance),
     )
 

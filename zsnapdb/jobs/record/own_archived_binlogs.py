@@ -126,15 +126,17 @@ def begun_here(instance: Instance, repository: Repository) -> frozenset[str]:
     return frozenset()
 
 
-def is_recorded(instance: Instance, repository: Repository, file: ArchivedFile) -> bool:
-    """Return whether this host recorded exactly this description of a rotated binlog. It does so before it stores it.
+def recorded(instance: Instance, repository: Repository, files: Sequence[ArchivedFile]) -> frozenset[tuple[str, str]]:
+    """Return the incarnations and names of the rotated binlogs whose descriptions are in this host's record.
 
-    Signatures do not matter: a copy of this host has the same signing key.
+    The host records a description before it stores it. Signatures do not matter: a copy of this host has the same
+    signing key.
     """
     with contextlib.suppress(DamagedError):
-        known = record_of(instance, repository).binlogs()
-        return known is not None and any(one.digest == file.digest for one in known.files)
-    return False
+        known = record_of(instance, repository).binlogs() if files else None
+        digests = {one.digest for one in known.files} if known is not None else frozenset[str]()
+        return frozenset((file.incarnation, file.name) for file in files if file.is_rotated and file.digest in digests)
+    return frozenset()
 
 
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:

@@ -30,7 +30,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.repository import backup_marks, binlog_archive, drills, layout
 from zsnapdb.repository.archived_objects import require_readable
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
 from zsnapdb.repository.layout import BinlogKey, ChunkKey, Key
 from zsnapdb.repository.manifest import Manifest
@@ -101,7 +101,7 @@ def copy_binlogs(
                 binlog_archive.remove_unneeded(there, file)
             else:
                 for segment in file.segments:
-                    _segment(here, there, file.incarnation, segment)
+                    _description(here, there, here.segment_key(file.incarnation, segment))
                 if there.repository.exists(there.file_key(file)):
                     raise DamagedError("the second repository has another binlog of this name, which is rotated")
         except NotFound:
@@ -133,25 +133,13 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
             return 0
-    body = _checked(source.get(key), chunk, key)
-    target.overwrite(key, body, sha256=chunk.stored_sha256)
-    return len(body)
-
-
-def _checked(body: bytes, chunk: Chunk, key: BinlogKey) -> bytes:
+    body = source.get(key)
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         raise DamagedError(
             f"{key}: its stored bytes do not have the SHA-256 its description says", hint="see `zsnapdb verify --deep`"
         )
-    return body
-
-
-def _segment(here: BinlogArchive, there: BinlogArchive, incarnation: str, segment: Segment) -> None:
-    """Copy the description of a segment, with the segment's body if the description contains it."""
-    key = here.segment_key(incarnation, segment)
-    if segment.body is not None:
-        _checked(here.get_segment(incarnation, segment), segment.chunk, key)
-    _description(here, there, key)
+    target.overwrite(key, body, sha256=chunk.stored_sha256)
+    return len(body)
 
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:

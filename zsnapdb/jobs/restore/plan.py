@@ -19,6 +19,7 @@ from zsnapdb.jobs.host.dataset_tuning import unknown_here
 from zsnapdb.jobs.host.server_copy import Copy, change_of_owner, lay_out
 from zsnapdb.jobs.host.site_dataset_settings import notes_on_site, site_commands
 from zsnapdb.jobs.host.startup_requirements import pool_for_copy, refuse_alternate_root
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.jobs.restore import chain_checks, dataset_exchange
 from zsnapdb.jobs.restore.backup_selection import (
     SelectedPoint,
@@ -195,7 +196,8 @@ def decide(
     else:
         chosen = choose_by_descriptions(instance, candidates, target, archive, history)
     if archive is not None and target == Latest() and history is None:
-        newest_state_check.check_own_history(chosen.choice, known.checked.archived, archive.files)
+        begun = own_archived_binlogs.begun_here(instance, repository)
+        newest_state_check.check_own_history(chosen.choice, known.checked.archived, archive.files, begun)
     sets = [manifest for manifest in candidates if is_local_set(manifest)]
     newer = (
         *known.notes_on_newer(chosen.choice.point.backup_id, chosen.choice, sets),

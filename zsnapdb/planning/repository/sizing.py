@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from zsnapdb.config.repository import DEFAULT_KEEP, KeepRules
-from zsnapdb.config.settings import OTHER_WRITERS_PAUSE, SHORT_SEGMENT
+from zsnapdb.config.settings import OTHER_WRITERS_PAUSE
 from zsnapdb.planning.repository.retention import decide
 
 
@@ -121,8 +121,6 @@ BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
 """The maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
 """The maximum number of requests for each segment of an archiver round. A unit test counts them."""
-SHORT_ROUND_REQUESTS = Requests(put=1)
-"""The maximum number of requests for a segment that is short enough for its description. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
 """The maximum number of requests with which the archiver replaces MERGED segments by one segment."""
 LOOK_REQUESTS = Requests(list=1, get=1)
@@ -322,13 +320,10 @@ def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Request
     if not load.binlog:
         return Requests()
     rounds = MONTH / load.pause
-    segment = load.binlog * load.pause / DAY
-    segments = max(1, ceil(segment / chunk))
-    is_short = segment * BINLOG_STORED.value <= SHORT_SEGMENT
-    each = SHORT_ROUND_REQUESTS if is_short else ROUND_REQUESTS
+    segments = max(1, ceil(load.binlog * load.pause / DAY / chunk))
     whole_files = Requests(put=binlog_chunks + 1, get=binlog_chunks).times(MONTH / DAY)
     looks = LOOK_REQUESTS.times(MONTH / OTHER_WRITERS_PAUSE)
-    return each.times(rounds * segments) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files + looks
+    return ROUND_REQUESTS.times(rounds * segments) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files + looks
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:

@@ -6,7 +6,7 @@ lacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.domain_types import backup_time
@@ -149,14 +149,17 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
     )
 
 
-def check_own_history(choice: RestoreRoute, archived: ArchivedPosition | None, files: Sequence[RouteFile]) -> None:
+def check_own_history(
+    choice: RestoreRoute, archived: ArchivedPosition | None, files: Sequence[RouteFile], begun: Collection[str]
+) -> None:
     """Check that the route to the latest state does not leave out what this host archived last.
 
     A copy of the server may archive under the same name, in a newer history. `archived` is the newest position that
-    this host archived, and `files` contains all archived binlogs.
+    this host archived, and `files` contains all archived binlogs. `begun` contains the histories that this host began.
 
     Raises:
-        HistoryError: the route ends in another history of the same server, which lacks this position.
+        HistoryError: the route ends in a history of the same server that this host did not begin, and lacks this
+        position.
     """
     last = next((file for file in files if archived and _is_at(archived, file)), None)
     if archived is None or last is None or not choice.route.files:
@@ -164,7 +167,10 @@ def check_own_history(choice: RestoreRoute, archived: ArchivedPosition | None, f
     end = choice.route.files[-1]
     same = (file for file in files if (file.name, file.fingerprint) == (last.name, last.fingerprint))
     holding = {last.incarnation, *(file.incarnation for file in same if file.end >= archived.end)}
-    if end.server != last.server or end.incarnation in holding:
+    replayed = any(_is_at(archived, file) and file.end >= archived.end for file in choice.route.files)
+    names = list(dict.fromkeys(file.incarnation for file in files))
+    is_own = end.incarnation in begun and names.index(end.incarnation) > names.index(last.incarnation)
+    if end.server != last.server or end.incarnation in holding or replayed or is_own:
         return
     raise HistoryError(
         f"the latest state is doubtful: history {end.incarnation} of server {end.server} lacks binlogs that this host"

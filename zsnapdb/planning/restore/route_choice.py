@@ -376,10 +376,11 @@ def _choose_time(
 def _lost_between_histories(
     files: Sequence[RouteFile], last: int, moment: datetime, state: ArchiveState
 ) -> tuple[str, ...]:
-    """Return a note if the time is between two histories of a route.
+    """Return a note if the time is between two histories of a route, so that the earlier server stopped archiving.
 
     Before the start of the next history, the server may have committed transactions that it did not archive, for
-    example because the server was lost. There is no note if a record proves that the archive was complete at the time.
+    example because the server was lost. There is no note if a record proves that the archive was complete at the time,
+    or if the same server continued with the next transaction.
     """
     ended = files[last].incarnation
     following = next((file for file in files[last:] if file.incarnation != ended), None)
@@ -390,11 +391,14 @@ def _lost_between_histories(
     known = max(filter(None, [complete, *(files[at].last_commit for at in own)]), default=None)
     if known is None or commit_time(known) >= moment:
         return ()
+    end = files[own[-1]]
+    if (end.server, end.reached) == (following.server, following.previous) and end.reached is not None:
+        return ()
     text = (
         f"{readable_time(moment)} is between two histories: the archive of history {ended} of server"
         f" {files[last].server} ends at {readable_time(commit_time(known))}, and then history {following.incarnation}"
-        f" of server {following.server} began; transactions that server {files[last].server} committed in between are"
-        " not archived, so the restore lacks them"
+        f" of server {following.server} began; any transactions that server {files[last].server} committed in between"
+        " are not archived, so the restore lacks them"
     )
     return (text,)
 

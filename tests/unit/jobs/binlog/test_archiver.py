@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.unit.support.archived_server import CHUNK, Server
 from tests.unit.support.binlog_file import UUID
-from zsnapdb.repository import binlog_descriptions
 
 
 def test_rotated_files_are_archived_whole_and_the_active_one_up_to_its_last_transaction(server: Server) -> None:
@@ -44,15 +43,13 @@ def test_each_round_adds_a_segment_and_rotation_replaces_the_segments_by_the_who
     assert not [item for item in server.store.list("main/binlogs/") if "segments/binlog.000001/" in item.key]
 
 
-@pytest.mark.parametrize(("longest", "own"), [(0, 1), (1 << 14, 0)])
-def test_many_segments_become_one(longest: int, own: int, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binlog_descriptions, "SHORT_SEGMENT", longest)
+def test_many_segments_become_one(server: Server) -> None:
     archiver = server.archiver()
     for _ in range(70):
         server.commit()
         archiver.look()
     assert len(server.check().files[0].segments) == 2 + 70 - 64
-    assert len([item for item in server.store.list("main/binlogs/") if "segments/" in item.key]) == own * (2 + 70 - 64)
+    assert len([item for item in server.store.list("main/binlogs/") if "segments/" in item.key]) == 2 + 70 - 64
 
 
 def test_a_transaction_longer_than_a_chunk_is_cut_and_counts_only_when_whole(server: Server) -> None:

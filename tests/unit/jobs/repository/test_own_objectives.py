@@ -10,7 +10,9 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
+from zsnapdb.base.errors import UnreachableError
 from zsnapdb.config.instance import ObjectiveSettings
+from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.health import health
 from zsnapdb.jobs.health.recovery_coverage import read
 from zsnapdb.planning.health.objectives import Objective, Verdict
@@ -93,3 +95,27 @@ def test_binlogs_of_a_copy_in_the_history_of_this_host_do_not_count(protected: P
     assert [one.verdict for one in judged.judgements if one.objective in AGES] == [Verdict.BROKEN] * 3
     assert ([file.number for file in whole.files], stored.archived) == ([1, 2], position)
     assert [(file.name, file.end) for file in stored.own_part.archive.files] == [(position.file, position.end)]
+
+
+def test_binlogs_of_this_host_count_before_the_end_of_the_round_that_archived_them(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archiver catches up after three hours. It records the newest position after the last binlog."""
+    protected.back_up_from_here()
+    for _ in range(3):
+        protected.server.clock += 3600
+        protected.server.commit(2)
+        protected.server.rotate()
+    protected.server.commit(1)
+
+    def lost(*_: object) -> None:
+        raise UnreachableError("the store was lost during the round")
+
+    monkeypatch.setattr(Archiver, "_archive_active", lost)
+    with pytest.raises(UnreachableError):
+        protected.look()
+    instance = protected.instance()
+    stored = read(instance, instance.open_repository())
+    assert stored.archived is not None
+    assert len(stored.recorded) == 3
+    assert stored.own_part.archive.files == stored.archive.files

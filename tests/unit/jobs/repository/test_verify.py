@@ -17,7 +17,7 @@ from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository.verify import VerifyResult, observe_binlogs
 from zsnapdb.planning.repository.verification import due
 from zsnapdb.report.repository.prune import VerifyView
-from zsnapdb.repository import binlog_archive, binlog_descriptions, layout
+from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
 from zsnapdb.store.base import StoredObject
@@ -295,14 +295,7 @@ def archived_segment(site: Site) -> str:
     return archive.segment_body_key(file.incarnation, file.segments[-1])
 
 
-@pytest.fixture
-def own_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each segment of a binlog has a body of its own, as long segments have."""
-    monkeypatch.setattr(binlog_descriptions, "SHORT_SEGMENT", 0)
-
-
 @both
-@pytest.mark.usefixtures("own_bodies")
 def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
     key = archived_segment(site)
     assert verify(site, depth).is_whole
@@ -312,7 +305,6 @@ def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
     assert list(result.binlogs.values()) == [(f"{key} is missing",)]
 
 
-@pytest.mark.usefixtures("own_bodies")
 def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Site) -> None:
     key, store = archived_segment(site), LocalStore(site.folder)
     body = store.get(key)
@@ -322,16 +314,6 @@ def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Si
     assert [key in text for (text,) in result.binlogs.values()] == [True]
 
 
-def test_a_flipped_byte_of_a_short_segment_is_found_by_reading(site: Site) -> None:
-    archived_segment(site)
-    store = LocalStore(site.folder)
-    key = [item.key for item in store.list("main/binlogs/") if "/active/" in item.key][-1]
-    head, mark, body = store.get(key).partition(b'"body":"')
-    store.put(key, head + mark + body[:8] + (b"A" if body[8:9] != b"A" else b"B") + body[9:])
-    assert any(key in text for texts in verify(site, Depth.READ).binlogs.values() for text in texts)
-
-
-@pytest.mark.usefixtures("own_bodies")
 def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site: Site) -> None:
     archived_segment(site)
     planned = job.plan(site.instance(), Depth.LISTED)

@@ -218,3 +218,13 @@ def test_a_gtid_at_the_end_of_a_backup_that_an_archived_history_has_too_is_refus
         assert choose(target, [old, known], files, NOW, history="1").point == old
     lagging = replace(at(45, f"{A}:1-33", "binlog.000004", 400), fingerprint="4", last_gtid=f"{A}:33")
     assert choose(AtGtids(f"{A}:33"), [old, lagging], files, NOW).point == lagging
+
+
+def test_a_time_before_a_history_in_which_the_same_server_goes_on_has_no_note() -> None:
+    """The second history begins with the transaction that follows the last one of the first history."""
+    files = [replace(own(number), fingerprint=str(number)) for number in (1, 2)]
+    following = replace(own(3, created=60, incarnation="2"), fingerprint="3")
+    points = [replace(at(12, f"{A}:1-3", "binlog.000001"), fingerprint="1")]
+    assert choose(time(40), points, [*files, following], NOW).notes == ()
+    (note,) = choose(time(40), points, [*files, replace(following, server=B)], NOW).notes
+    assert f"any transactions that server {A} committed in between are not archived" in note

@@ -79,25 +79,28 @@ def test_replica_that_archives_after_its_source_does_not_refuse_latest() -> None
 
 
 @pytest.mark.parametrize(
-    ("other", "is_refused"),
+    ("other", "begun", "is_refused"),
     [
-        (COPY, True),
-        (replace(COPY, incarnation="1"), False),
-        (replace(COPY, fingerprint="3", end=MAIN[-1].end), False),
-        (replace(COPY, fingerprint="3", end=MAIN[-1].end - 1), True),
-        (LOST, False),
+        (COPY, {"1"}, True),
+        (COPY, {"1", "2"}, False),
+        (replace(COPY, incarnation="1"), {"1"}, False),
+        (replace(COPY, fingerprint="3", end=MAIN[-1].end), {"1"}, False),
+        (replace(COPY, fingerprint="3", end=MAIN[-1].end - 1), {"1"}, True),
+        (LOST, {"1"}, False),
     ],
-    ids=["other binlog", "same history", "same binlog", "shorter binlog", "another server"],
+    ids=["other binlog", "own history", "same history", "same binlog", "shorter binlog", "another server"],
 )
-def test_latest_without_what_this_host_archived_is_refused(other: Kept, is_refused: bool) -> None:
+def test_latest_without_what_this_host_archived_is_refused(other: Kept, begun: set[str], is_refused: bool) -> None:
     position = ArchivedPosition(incarnation="20261130T120000Z-0001", file=MAIN[-1].name, end=MAIN[-1].end)
     position = position.model_copy(update={"incarnation": "1"})
     choice = RestoreRoute(Latest(), follow(at(25, "", other.name), (other,)), (other,), None)
     choice = replace(choice, route=replace(choice.route, files=(other,)))
-    check_own_history(choice, None, [*MAIN, other])
+    check_own_history(choice, None, [*MAIN, other], begun)
     with (
         pytest.raises(HistoryError, match=r"history 2 .* that this host archived in history 1")
         if is_refused
         else nullcontext()
     ):
-        check_own_history(choice, position, [*MAIN, other])
+        check_own_history(choice, position, [*MAIN, other], begun)
+    through = replace(choice, route=replace(choice.route, files=(MAIN[-1], other)))
+    check_own_history(through, position, [*MAIN, other], begun)
