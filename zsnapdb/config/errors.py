@@ -510,9 +510,15 @@ def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def invalid_instance_name(name: str) -> tuple[str, ...]:
+    """Return a sentence if the name is not allowed for an instance."""
+    if re.fullmatch(INSTANCE, name):
+        return ()
+    return (f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _",)
+
+
 def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> Iterator[str]:
-    if not re.fullmatch(INSTANCE, name):
-        yield f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _"
+    yield from invalid_instance_name(name)
     if not isinstance(table, dict):
         return
     own = table.get("repository")

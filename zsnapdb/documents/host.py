@@ -130,6 +130,10 @@ def _steps(steps: Any) -> list[dict[str, Any]]:
     return [asdict(step) for step in steps]
 
 
+def _refusal_hint(plan: Any) -> str | None:
+    return plan.refusal_hint if plan.refusals else None
+
+
 class SetupPlanDocument(Document):
     """The findings about the host, and every step of the setup."""
 
@@ -139,6 +143,7 @@ class SetupPlanDocument(Document):
     ]
     notes: Annotated[tuple[str, ...], At("plan.notes")]
     refusals: Annotated[tuple[str, ...], At("plan.refusals")]
+    hint: Annotated[str | None, At("plan", _refusal_hint)]
     configuration: Annotated[str, At("plan.configuration")]
     identity: Annotated[str | None, At("plan.identity")]
     steps: Annotated[tuple[Annotated[dict[str, Any], Dumped(f"{_PLANNING}.plan.SetupStep")], ...], At("steps", _steps)]

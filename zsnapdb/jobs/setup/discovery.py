@@ -11,7 +11,8 @@ from pathlib import Path
 
 from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.base.errors import ConfigError, NotFound, PreflightError, ServerError, ZsnapdbError
+from zsnapdb.base.errors import ConfigError, NotFound, PreflightError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.config.errors import invalid_instance_name
 from zsnapdb.config.repository import STORE_ADDRESSES, parse_address
 from zsnapdb.config.settings import DEFAULT_PATH, load
 from zsnapdb.jobs.base.instance import Instance
@@ -56,10 +57,13 @@ _PATIENCE = 5.0
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host; change nothing.
 
-    Raises PreflightError if the caller is not root, because only root sees the sockets of all servers.
+    Raises PreflightError if the caller is not root, because only root sees the sockets of all servers. Raises
+    UsageError if the name of the instance is not valid.
     """
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
+    for why in invalid_instance_name(answers.instance):
+        raise UsageError(why, hint="give --instance, or `instance` of the answer file, another name, such as main")
     started, facts = _interrupted_move(), gather((configuration or DEFAULT_PATH).absolute(), answers)
     planned = plan_setup(facts, answers, started)
     if planned.refusals and not planned.lacks_move:

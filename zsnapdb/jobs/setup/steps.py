@@ -83,7 +83,7 @@ def execute(
     settings = before_keys(plan)
     init.prove(settings, plan.around.repository)
     if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
-        why = f"the test message did not reach {plan.answers.notify}, and nothing was changed"
+        why = f"the test message did not reach {plan.answers.printed_target}, and nothing was changed"
         raise CommandError(why, hint="the reason is shown above; give another target with --notify, or leave it out")
     with exclusive("setup", doing="setting up this host"):
         recipient, signer = plan.recipient, plan.signer

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from zsnapdb.base.domain_types import Flavour
 
 DEFAULT_PAGE = 16384
+_URL_HOST = re.compile(r"://(?:[^/?#]*@)?([^/?#@]*)")
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,12 @@ class SetupAnswers:
     """Whether the server may be restarted once to turn its binlogs on."""
     take_over: bool = False
     """Whether this host continues the backups of another host, for example of a lost host."""
+
+    @property
+    def printed_target(self) -> str:
+        """The target for failures in messages. The URL of a webhook is a secret, except for its host."""
+        host = _URL_HOST.search(self.notify or "")
+        return f"the webhook at {host[1]}" if host is not None else self.notify or ""
 
 
 _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")

@@ -381,7 +381,7 @@ def _configuration_notes(facts: SetupFacts, plan: SetupPlan, merged: Merge) -> I
     if around.is_shared and plan.kept is None:
         yield f"the repository {around.repository} is configured already: it is used as it is, with its encryption"
     if around.target and plan.kept is None:
-        yield f"{plan.answers.notify} hears of failures, and of a test before the rest"
+        yield f"{plan.answers.printed_target} hears of failures, and of a test before the rest"
     is_new_key = plan.answers.sign and not around.is_shared
     if plan.signing is None and is_new_key:
         yield _REPOSITORY_THERE

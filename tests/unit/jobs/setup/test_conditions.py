@@ -18,7 +18,7 @@ import typer
 
 from tests.unit.support.setup_host import PROCESS, FakeHost, hears
 from zsnapdb.base.domain_types import Flavour
-from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.base.errors import CommandError, PreflightError, ServerError, UsageError
 from zsnapdb.cli import setup as setup_cli
 from zsnapdb.config.repository import DEFAULT_KEEP
 from zsnapdb.config.settings import Settings, load, parse
@@ -76,6 +76,23 @@ def test_whoever_hears_of_failures_hears_of_a_test_before_anything_is_changed(
         (tmp_path / "heard").unlink()
         host.setup()
         assert not (tmp_path / "heard").exists(), "the same setup tests it once"
+
+
+@pytest.mark.parametrize("name", ["", "no such", "a.b", "Main", "../x", "a" * 49, 'a"]\n'])
+def test_setup_refuses_an_invalid_instance_name(host: FakeHost, name: str) -> None:
+    host.answers = replace(host.answers, instance=name)
+    with pytest.raises(UsageError, match="instance name .* is not valid"):
+        host.plan()
+
+
+@pytest.mark.parametrize("secret", ["https://hooks.example.net/T0/part", "http://hooks.example.net:8080/?part#part"])
+def test_setup_message_hides_the_address_of_a_webhook(host: FakeHost, secret: str) -> None:
+    host.answers = replace(host.answers, notify=secret)
+    planned = host.plan()
+    with pytest.raises(CommandError, match="did not reach the webhook at hooks.example.net") as caught:
+        setup_steps.execute(planned, hears=lambda _settings, _target: False)
+    assert "part" not in str(caught.value)
+    assert [note for note in planned.notes if "hooks.example.net" in note and "part" not in note]
 
 
 def unfit_server(monkeypatch: pytest.MonkeyPatch, host: FakeHost) -> None:
