@@ -119,9 +119,12 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> N
 
     The time from the connection to the answer's headers is limited to `seconds`. The body of the answer is not read.
     """
-    host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
         raise DeliveryFailure("the address is neither http nor https", may_work_later=False)
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        raise DeliveryFailure("the address cannot be used", may_work_later=False) from None
     request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")  # noqa: S310 - see above
     opener = urllib.request.build_opener(_Http, _Https, _NoRedirects)
     try:

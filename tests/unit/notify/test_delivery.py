@@ -120,6 +120,17 @@ def test_a_secret_that_others_may_read_is_not_used(receiver: Receiver, tmp_path:
     assert "other accounts may read or change it" in run.said[0]
 
 
+@pytest.mark.parametrize("address", ["http://[x/", "http://h:port/"])
+def test_webhook_with_an_unusable_address_is_reported(tmp_path: Path, address: str) -> None:
+    (tmp_path / "address").write_text(address)
+    (tmp_path / "address").chmod(0o600)
+    way = f'[notifications.to.hook]\nwebhook_file = "{tmp_path}/address"\n'
+    run = Run(parse(text(tmp_path, way), "test"))
+    assert run.send(FAILED) == ("hook",)
+    assert len(run.said) == 1
+    assert address not in run.said[0]
+
+
 def test_an_attempt_that_fails_is_repeated_with_the_same_id_and_the_problem_is_sent_once(
     receiver: Receiver, tmp_path: Path
 ) -> None:
