@@ -169,7 +169,7 @@ def check_own_history(
     holding = {last.incarnation, *(file.incarnation for file in same if file.end >= archived.end)}
     replayed = any(_is_at(archived, file) and file.end >= archived.end for file in choice.route.files)
     names = list(dict.fromkeys(file.incarnation for file in files))
-    is_own = end.incarnation in begun and names.index(end.incarnation) > names.index(last.incarnation)
+    is_own = end.incarnation in begun and end.incarnation in names[names.index(last.incarnation) :]
     if end.server != last.server or end.incarnation in holding or replayed or is_own:
         return
     raise HistoryError(
