@@ -340,6 +340,7 @@ def target(request: pytest.FixtureRequest, lab: Lab, s3: S3Server, tmp_path_fact
         ('addressing = "path" }', more),
     )
     found = Target(lab, config, signs)
+    lab.forget_old_binlogs()
     if signs:
         assert found.act("key", "generate", "--signing-key", str(key)).code == 0
     assert found.act("init", "--new").code == 0

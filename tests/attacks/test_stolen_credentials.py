@@ -104,6 +104,7 @@ def test_each_role_does_its_work_with_the_real_commands_and_a_thief_destroys_not
 @pytest.fixture(scope="module")
 def owned(lab: Lab, s3: S3Server) -> Path:
     """The configuration of the lab without a signing key, in a bucket of whose owner it knows nothing."""
+    lab.forget_old_binlogs()
     return lab.elsewhere(
         ('url = "s3://backups/lab"', f'url = "s3://{BUCKET}/owned"'),
         ("http://127.0.0.1:7070", s3.endpoint),

@@ -150,6 +150,15 @@ class Lab:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
+    def forget_old_binlogs(self) -> None:
+        """Remove all binlogs but the newest one from the server.
+
+        The binlogs of the image may be older than a day. Then `prune` soon removes their archived copies, and
+        `binlog purge` stops at the first binlog that is not archived.
+        """
+        self.sql("FLUSH BINARY LOGS")
+        self.sql(f"PURGE BINARY LOGS TO '{self.sql('SHOW BINARY LOGS')[-1][0]}'")
+
     @property
     def binlog_tool(self) -> str:
         return "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
