@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ def everything() -> list[str]:
 def holds() -> list[str]:
     snapshots = zfs("list", "-H", "-t", "snapshot", "-o", "name")
     return zfs("holds", "-H", *snapshots) if snapshots else []
+
+
+def next_second() -> datetime:
+    """Wait until the clock shows another second, and return it: servers and snapshots keep some times in seconds."""
+    before = int(time.time())
+    while int(time.time()) <= before:
+        time.sleep(0.01)
+    return datetime.now(UTC)
 
 
 @contextlib.contextmanager

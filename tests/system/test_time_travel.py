@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pytest
 
@@ -21,7 +20,7 @@ from zsnapdb.config.settings import load
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import query
 
-from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything
+from .in_guest import CONFIG, SOCKET, Lab, ask, connect, everything, next_second
 from .neighbours import TABLE, NeighboursTable
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -37,14 +36,6 @@ class Past:
     before: str
     between: str
     after: str
-
-
-def next_second() -> datetime:
-    """Wait until the clock shows another second, and return it: snapshots carry their time to the second."""
-    before = int(time.time())
-    while int(time.time()) <= before:
-        time.sleep(0.01)
-    return datetime.now(UTC)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from tests.lab.inside import ledger
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.gtid import contains
 
-from .in_guest import Done, Lab, remove, run, started, zfs
+from .in_guest import Done, Lab, next_second, remove, run, started, zfs
 
 COPY = """set -e
 umount /var/lib/mysql/data /var/lib/mysql
@@ -142,7 +141,7 @@ def copied(production: Production, folder: Path) -> Iterator[Copy]:
 
 
 def check_refused(done: Done, code: int, *histories: str) -> None:
-    """Check that the command was refused, and that the user is told to choose one of the histories."""
+    """Check that the command was refused, and that the message names `--history` and each history."""
     said = done.stdout + done.stderr
     assert (done.code, "--history" in said) == (code, True), said
     assert [one for one in histories if one not in said] == [], said
@@ -152,9 +151,9 @@ def commit_by_turns(production: Production, copy: Copy) -> str:
     """Return a time between commits of both servers. MariaDB rounds the times of commits to seconds."""
     production.insert(3)
     copy.insert(1001)
-    time.sleep(1.1)
-    moment = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    time.sleep(1.1)
+    next_second()
+    moment = f"{next_second():%Y-%m-%dT%H:%M:%SZ}"
+    next_second()
     copy.insert(1002)
     return moment
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SOCKET, Lab, zfs
+from .in_guest import SOCKET, Lab, next_second, zfs
 
 COLUMNS = (
     "id INT PRIMARY KEY, a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d BIGINT UNSIGNED, e DECIMAL(30,11), f FLOAT,"
@@ -60,13 +59,6 @@ def shop(lab: Lab) -> Iterator[Any]:
         yield cursor
         cursor.execute("DROP DATABASE undone")
     lab.sql("REVOKE TRIGGER ON *.* FROM zsnapdb@localhost")
-
-
-def next_second() -> None:
-    """Wait until the clock shows another second: servers know to the second when a table was made."""
-    made = int(time.time())
-    while int(time.time()) <= made:
-        time.sleep(0.01)
 
 
 def state(cursor: Any) -> list[Any]:

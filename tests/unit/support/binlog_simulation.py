@@ -103,11 +103,11 @@ class Simulation:
         """The archive's state without its files: until when it is complete."""
         return ArchiveState(complete=tuple(self.complete))
 
-    @staticmethod
-    def is_of(record: CompleteUntil, incarnation: int, server: Server) -> bool:
-        """Whether the record is about the newest binlog of the server."""
-        newest = f"binlog.{server.binlogs[-1].number:06d}"
-        return (record.incarnation, record.name) == (f"{incarnation:03d}", newest)
+    def unarchived(self, incarnation: int, server: Server, most: int) -> int:
+        """Return how many of the server's last transactions can be lost: at most `most`, and none known as archived."""
+        place = f"{incarnation:03d}", f"binlog.{server.binlogs[-1].number:06d}"
+        ends = [record.end for record in self.complete if (record.incarnation, record.name) == place]
+        return min(most, len(server.binlogs[-1].written) - (max(ends, default=HEAD) - HEAD) // SIZE)
 
     def name(self, server: int) -> str:
         """Return the name of a server in the archive."""
@@ -229,19 +229,12 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
         elif happening == "back":
             leave()
             server = earlier[way % len(earlier)].rotate(clock, second)
-        elif happening == "lost":
-            # Only what was not yet known to be archived can be lost.
-            certain = max((one.end for one in made.complete if made.is_of(one, incarnation, server)), default=HEAD)
-            written = len(server.binlogs[-1].written) - (certain - HEAD) // SIZE
-            unarchived = min(1 + way % 3, written)
+        elif happening in ("failover", "lost"):
+            unarchived = made.unarchived(incarnation, server, 1 + way % 3) if happening == "lost" else 0
             leave(unarchived)
             ids += 1
-            server = _successor(server.without_last(unarchived), ids, 2 * way)
-            known, earlier = set(), []
-        elif happening == "failover":
-            leave()
-            ids += 1
-            server = _successor(server, ids, way)
+            # What a lost server had archived is all that its successor has.
+            server = _successor(server.without_last(unarchived), ids, 2 * way if happening == "lost" else way)
             known, earlier = set(), []
         earlier.append(server)
     leave()

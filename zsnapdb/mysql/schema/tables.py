@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.mysql.schema.schema_catalogue import has_column
 from zsnapdb.mysql.session import Row, Session
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, server_value
 from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring, rescue_hint
 from zsnapdb.planning.clone.diff import Column
@@ -27,8 +28,8 @@ class TableChecker:
     def __init__(self, session: Session) -> None:
         self._session = session
         # MariaDB has no such variable.
-        rows = session.query(r"SHOW SESSION VARIABLES LIKE 'innodb\_parallel\_read\_threads'")
-        self._usual = self._threads = int(str(rows[0][1])) if rows else 1
+        variables = global_variables(session, ["innodb_parallel_read_threads"])
+        self._usual = self._threads = int(variables.get("innodb_parallel_read_threads", "1"))
 
     def check(self, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
         """Run CHECK TABLE and return its rows: table, operation, kind, text.
@@ -37,8 +38,8 @@ class TableChecker:
         """
         if table.is_sequence:
             rows = self._session.query(f"SELECT * FROM {table.quoted}")
-            found = ("status", "OK") if len(rows) == 1 else ("error", f"{len(rows)} rows, not 1")
-            return [(table.quoted, "read", *found)]
+            verdict = ("status", "OK") if len(rows) == 1 else ("error", f"{len(rows)} rows, not 1")
+            return [(table.quoted, "read", *verdict)]
         threads = 1 if table.size < _SMALL_TABLE else self._usual
         if threads != self._threads:
             self._session.query(f"SET SESSION innodb_parallel_read_threads = {threads}")
